@@ -35,7 +35,7 @@ pub enum Op {
     ReadDir,
     /// Target of the symbolic link `a` on mount `arg[0]` into `b`. Value: length.
     ReadLink,
-    /// Opens `a` on mount `arg[0]` with Linux flags `arg[1]` and mode `arg[2]`; with
+    /// Opens `a` on mount `arg[0]` with Linux flags `arg[1]` and mode `arg[2]` (see [`Op::mode_argument`]); with
     /// O_TMPFILE, makes a file without a name in the directory `a`.
     /// [`HostAttr`] into `b`. Value: a handle. `arg[3]` = 1: pass the file descriptor, too.
     Open,
@@ -57,7 +57,7 @@ pub enum Op {
     Truncate,
     /// `fallocate(2)` on handle `arg[0]`: mode `arg[1]`, offset `arg[2]`, length `arg[3]`.
     Allocate,
-    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`. This and the others that change names or the attributes of files ([`Op::changes_tree`])
+    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]` (see [`Op::mode_argument`]). This and the others that change names or the attributes of files ([`Op::changes_tree`])
     /// put a [`HostChanged`] into `c`, if that is not empty.
     MakeDir,
     /// Removes the name `a` on mount `arg[0]`; `arg[1]` = 1: a directory.
@@ -68,7 +68,7 @@ pub enum Op {
     Link,
     /// Makes the symbolic link `b` with target `a` on mount `arg[0]`.
     SymLink,
-    /// Makes a FIFO or an empty regular file `a` on mount `arg[0]` with mode `arg[1]`.
+    /// Makes a FIFO, a socket's name or an empty regular file `a` on mount `arg[0]` with mode `arg[1]` (see [`Op::mode_argument`]).
     MakeNode,
     /// Changes attributes of `a` on mount `arg[0]`, or, if `arg[1]` = 1, of
     /// handle `arg[2]`; [`HostSetAttr`] in `b`.
@@ -132,7 +132,7 @@ pub enum Op {
     /// [`NET_TABLES`]`[arg[1]]`; [`NET_LIST`], the interfaces, a line each: number, `virtual` or `device`, name; [`NET_ATTRIBUTE`],
     /// [`NET_ATTRIBUTES`]`[arg[1]]` of the interface whose name is in `a` (`/sys/class/net`).
     Interface,
-    /// Makes the regular file `a` on mount `arg[0]` with mode `arg[1]`, which is not there (EEXIST), and opens it to read and write:
+    /// Makes the regular file `a` on mount `arg[0]` with mode `arg[1]` (see [`Op::mode_argument`]), which is not there (EEXIST), and opens it to read and write:
     /// `extra` is [`WALK_OPENED`] and a handle, or 0 if there can't be one. [`HostChanged`] into `c`. `arg[3]` = 1: pass the file
     /// descriptor, too.
     Create,
@@ -233,7 +233,20 @@ pub const WALK_MISSING: u64 = 1 << 63;
 /// In [`Op::Walk`]'s and [`Op::Create`]'s `extra`: the other bits are a handle of the last one found, or of the one that was made.
 pub const WALK_OPENED: u64 = 1 << 62;
 
+/// Where in the mode of what is made the maker's mask begins: see [`Op::mode_argument`].
+pub const UMASK_SHIFT: u32 = 16;
+
 impl Op {
+    /// Which argument is the mode of what is made: its type and permissions, and from bit [`UMASK_SHIFT`] on the maker's mask (umask(2)),
+    /// whose bits it doesn't get, unless the directory has a default ACL, which is there in its place (acl(5)).
+    pub const fn mode_argument(self) -> Option<usize> {
+        match self {
+            Op::MakeDir | Op::MakeNode | Op::Create => Some(1),
+            Op::Open => Some(2),
+            _ => None,
+        }
+    }
+
     /// To which resource the time belongs that the platform has such a request: what changes or makes something is written, what only asks
     /// or opens is read. None: it is done when others do something, as what a stream's other end does.
     pub const fn resource(self) -> Option<Resource> {

@@ -26,7 +26,7 @@ use linux_raw_sys::general as linux;
 use crate::namespace::NAME_MAX;
 use crate::node::{Inode, InodeRef, NewNode};
 use crate::tmp::{TmpFs, TmpNode};
-use crate::types::{Cred, FileType, SetAttr, Time};
+use crate::types::{Cred, FileType, NewMode, SetAttr, Time};
 
 const MAGIC: &[u8] = b"070701";
 /// The magic and thirteen numbers of eight hexadecimal digits.
@@ -337,7 +337,7 @@ fn make(
         FileType::Fifo => NewNode::Special(kind, 0),
         _ => NewNode::File,
     };
-    dir.create(name, new, 0o755, &Cred::root()).map_err(|e| match e {
+    dir.create(name, new, NewMode::exactly(0o755), &Cred::root()).map_err(|e| match e {
         Errno::ENOTDIR => "in something that is no directory",
         _ => "it could not be made",
     })?;

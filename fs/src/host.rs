@@ -31,7 +31,7 @@ use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{
     DIRENT_PLAIN, Extent, HostAttr, HostChanged, HostDirent, HostSetAttr, HostStatFs, Op, RELEASED_MAX,
-    Request, WALK_MISSING, WALK_OPENED,
+    Request, UMASK_SHIFT, WALK_MISSING, WALK_OPENED,
 };
 use atoll_abi::{Errno, Result, assert_accounted, platform};
 use atoll_mem::heap::{host_buf, is_over_budget, memory};
@@ -49,7 +49,7 @@ use crate::errors::Errors;
 use crate::inotify;
 use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, OuterLock, UseCount};
 use crate::pipe::{Fifo, Pipe};
-use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
+use crate::types::{Attr, Cred, DirEntry, FileType, NewMode, SetAttr, StatFs, Time};
 
 /// Dirty pages of a file after which writing it out begins at once.
 const DIRTY_SOON: u64 = 1024;
@@ -397,6 +397,11 @@ pub(crate) fn attr_of(h: &HostAttr) -> Attr {
         mtime: time(h.mtime, h.mtime_nsec),
         ctime: time(h.ctime, h.ctime_nsec),
     }
+}
+
+/// What a request says of a mode ([`Op::mode_argument`]).
+fn mode_argument(mode: NewMode) -> u64 {
+    u64::from(mode.bits | mode.umask << UMASK_SHIFT)
 }
 
 /// A buffer for a message, with a value's bytes.
@@ -1697,11 +1702,11 @@ impl Inode for HostNode {
         Some(Entry { dir: place.parent.clone()?, name: place.name.clone(), gone: place.gone })
     }
 
-    fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
+    fn create(&self, name: &[u8], node: NewNode, mode: NewMode, cred: &Cred) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let _one = self.changing.lock();
         let path = self.child_path(name)?;
-        let mode = u64::from(mode);
+        let mode = mode_argument(mode);
         let (_change, asked) = self.fs.changing();
         let made = match node {
             NewNode::File => self.change(Op::Create, cred, &path, &[], [mode, 0, 1]),
@@ -1766,7 +1771,7 @@ impl Inode for HostNode {
         Ok(())
     }
 
-    fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
+    fn temporary(&self, mode: NewMode, linkable: bool, cred: &Cred) -> Result<InodeRef> {
         if self.fs.read_only {
             return Err(Errno::EROFS);
         }
@@ -1775,7 +1780,7 @@ impl Inode for HostNode {
         let mut r = self.fs.request(Op::Open, cred);
         let exclusive = if linkable { 0 } else { linux::O_EXCL };
         r.arg[1] = u64::from(linux::O_TMPFILE | linux::O_RDWR | exclusive);
-        r.arg[2] = u64::from(mode);
+        r.arg[2] = mode_argument(mode);
         r.arg[3] = 1;
         r.a = extent(&path);
         r.b = extent_mut(&mut out);

@@ -36,4 +36,4 @@ pub use atoll_mem::io::{Sink, Source};
 pub use namespace::{Location, Mount, Namespace};
 pub use node::{File, FileSystem, Inode, InodeRef, NewNode};
 pub use open::OpenFile;
-pub use types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time, poll};
+pub use types::{Attr, Cred, DirEntry, FileType, NewMode, SetAttr, StatFs, Time, poll};

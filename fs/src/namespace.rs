@@ -13,7 +13,7 @@ use crate::inotify;
 use crate::node::{FileSystem, InodeRef, Magic, NewNode};
 use crate::open::OpenFile;
 use crate::paths::{self, Paths, Question};
-use crate::types::{Cred, FileType, SetAttr, may};
+use crate::types::{Cred, FileType, NewMode, SetAttr, may};
 use atoll_sync::RcuArc;
 
 /// Most symbolic links on the way to one file (Linux's MAXSYMLINKS).
@@ -345,7 +345,7 @@ impl Namespace {
             }
             // Below a tmpfs that was mounted for an earlier level, the others are just made.
             let made = if stay || walk.dir.inode.file_system().name() != crate::host::NAME {
-                walker.create(&walk, NewNode::Directory, 0o755).map(drop)
+                walker.create(&walk, NewNode::Directory, NewMode::exactly(0o755)).map(drop)
             } else {
                 Err(Errno::EROFS)
             };
@@ -572,7 +572,7 @@ impl Walker<'_> {
     }
 
     /// Creates a name that must be free.
-    pub fn create(&self, walk: &Walk, node: NewNode, mode: u32) -> Result<Location> {
+    pub fn create(&self, walk: &Walk, node: NewNode, mode: NewMode) -> Result<Location> {
         if !matches!(walk.target, Target::Missing) {
             return Err(Errno::EEXIST);
         }

@@ -15,7 +15,7 @@ use atoll_sync::WaitQueue;
 use crate::errors::Errors;
 use crate::namespace::Location;
 use crate::open::OpenFile;
-use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, poll};
+use crate::types::{Attr, Cred, DirEntry, FileType, NewMode, SetAttr, StatFs, poll};
 use atoll_sync::RcuArc;
 
 /// A shared inode.
@@ -179,13 +179,13 @@ pub trait Inode: Send + Sync {
     fn entry(&self, _hint: &[u8]) -> Option<Entry> {
         Some(Entry { dir: self.parent()?, name: self.name()?, gone: false })
     }
-    /// Makes a new name. `mode` has permission bits only, the mask applied.
-    fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
+    /// Makes a new name. `mode` has permission bits only.
+    fn create(&self, _name: &[u8], _node: NewNode, _mode: NewMode, _cred: &Cred) -> Result<InodeRef> {
         Err(Errno::EPERM)
     }
     /// Makes a regular file without a name in this directory's file system
     /// (`open(O_TMPFILE)`). `linkable`: it may be given one.
-    fn temporary(&self, _mode: u32, _linkable: bool, _cred: &Cred) -> Result<InodeRef> {
+    fn temporary(&self, _mode: NewMode, _linkable: bool, _cred: &Cred) -> Result<InodeRef> {
         Err(Errno::EOPNOTSUPP)
     }
     /// Gives `target`, of the same file system, a further name here.

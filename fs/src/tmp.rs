@@ -24,7 +24,7 @@ use crate::inotify;
 use crate::namespace::NAME_MAX;
 use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, UseCount};
 use crate::pipe::{Fifo, Pipe};
-use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
+use crate::types::{Attr, Cred, DirEntry, FileType, NewMode, SetAttr, StatFs, Time};
 
 /// `f_type` of a tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -706,7 +706,7 @@ impl Inode for TmpNode {
         Some(Entry { dir: dir.upgrade()?, name: name.clone(), gone: m.nlink == 0 })
     }
 
-    fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
+    fn create(&self, name: &[u8], node: NewNode, mode: NewMode, cred: &Cred) -> Result<InodeRef> {
         let _tree = self.fs.tree.lock();
         let dir = self.dir()?;
         if dir.lock().entries.contains_key(name) {
@@ -722,7 +722,7 @@ impl Inode for TmpNode {
             NewNode::Special(FileType::Fifo, _) => (FileType::Fifo, Body::Fifo(Mutex::new(Weak::new()))),
             NewNode::Special(kind, number) => (kind, Body::Other(number)),
         };
-        let mode = if kind == FileType::Symlink { 0o777 } else { mode };
+        let mode = if kind == FileType::Symlink { 0o777 } else { mode.masked() };
         dir.lock().make_room()?;
         let new = self.fs.node(kind, mode, cred, body);
         if kind == FileType::Directory {
@@ -735,9 +735,10 @@ impl Inode for TmpNode {
         Ok(new)
     }
 
-    fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
+    fn temporary(&self, mode: NewMode, linkable: bool, cred: &Cred) -> Result<InodeRef> {
         self.dir()?;
-        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Shared::new(Content::new())));
+        let node =
+            self.fs.node(FileType::Regular, mode.masked(), cred, Body::File(Shared::new(Content::new())));
         node.without_name(self.me.clone(), alloc::format!("#{}", node.id).into_bytes());
         node.meta.lock().linkable = linkable;
         Ok(node)

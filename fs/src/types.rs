@@ -41,6 +41,27 @@ impl Time {
     }
 }
 
+/// The permissions of what is made, and which of them its maker's mask takes (`umask(2)`), unless the directory has a default ACL, which
+/// is there in its place (`acl(5)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct NewMode {
+    pub bits: u32,
+    pub umask: u32,
+}
+
+impl NewMode {
+    /// This one, whoever makes it.
+    pub const fn exactly(bits: u32) -> NewMode {
+        NewMode { bits, umask: 0 }
+    }
+
+    /// What is left of it where there are no ACLs.
+    pub const fn masked(self) -> u32 {
+        self.bits & !self.umask
+    }
+}
+
 /// Kind of a file, with `stat(2)`'s numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u32)]
@@ -182,21 +203,23 @@ impl Cred {
 
     /// Who makes a new file in this directory, and with what mode: a set-group-ID directory passes its group on, and who isn't in that
     /// is not lent its rights (Linux's `inode_init_owner` and `mode_strip_sgid`). Directories are [`Cred::making_directory`]'s.
-    pub fn making(&self, dir: &Attr, mode: u32) -> (Cred, u32) {
+    pub fn making(&self, dir: &Attr, mode: NewMode) -> (Cred, NewMode) {
         if dir.mode & linux::S_ISGID == 0 {
             return (self.clone(), mode);
         }
         let lent = linux::S_ISGID | linux::S_IXGRP;
         let strange = !self.in_group(dir.gid) && !self.may(linux::CAP_FSETID);
-        let mode = if mode & lent == lent && strange { mode & !linux::S_ISGID } else { mode };
-        (Cred { gid: dir.gid, ..self.clone() }, mode)
+        let taken = if mode.bits & lent == lent && strange { linux::S_ISGID } else { 0 };
+        (Cred { gid: dir.gid, ..self.clone() }, NewMode { bits: mode.bits & !taken, ..mode })
     }
 
     /// The same of a directory, which passes the group on in its turn.
-    pub fn making_directory(&self, dir: &Attr, mode: u32) -> (Cred, u32) {
+    pub fn making_directory(&self, dir: &Attr, mode: NewMode) -> (Cred, NewMode) {
         match dir.mode & linux::S_ISGID {
             0 => (self.clone(), mode),
-            passes_on => (Cred { gid: dir.gid, ..self.clone() }, mode | passes_on),
+            passes_on => {
+                (Cred { gid: dir.gid, ..self.clone() }, NewMode { bits: mode.bits | passes_on, ..mode })
+            }
         }
     }
 

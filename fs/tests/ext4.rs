@@ -228,7 +228,9 @@ fn changes_stay_in_memory() {
         assert_eq!((small.attr().unwrap().nlink, find("a/small").err()), (1, Some(Errno::ENOENT)));
         // A directory is not empty because nobody has looked.
         assert_eq!(root.unlink(b"many", true, &Cred::root()), Err(Errno::ENOTEMPTY));
-        let new = a.create(b"new", atoll_fs::NewNode::File, 0o644, &Cred::root()).unwrap();
+        let new = a
+            .create(b"new", atoll_fs::NewNode::File, atoll_fs::NewMode::exactly(0o644), &Cred::root())
+            .unwrap();
         assert!(names(&root).unwrap().iter().all(|(_, node)| node.id() != new.id()));
     });
 }

@@ -16,6 +16,7 @@ use atoll_abi::service::{NET_ATTRIBUTES, NET_TABLES};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::inotify;
 use atoll_fs::node::{At, Magic, NewNode};
+use atoll_fs::types::NewMode;
 use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
@@ -802,7 +803,7 @@ impl Inode for Node {
         self
     }
 
-    fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
+    fn create(&self, _name: &[u8], _node: NewNode, _mode: NewMode, _cred: &Cred) -> Result<InodeRef> {
         // A name that is not there can't be.
         Err(if self.tree.processes { Errno::ENOENT } else { Errno::EPERM })
     }

@@ -21,7 +21,7 @@ use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{
     ANSWER_FD, Answer, DIRENT_PLAIN, Extent, HostAttr, HostChanged, HostDirent, HostSetAttr, HostStatFs, Op,
-    RELEASED_MAX, Request, WALK_MISSING, WALK_OPENED,
+    RELEASED_MAX, Request, UMASK_SHIFT, WALK_MISSING, WALK_OPENED,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -301,7 +301,7 @@ impl Server {
     ) -> Result<Arc<Server>> {
         let Served { mounts, streams, user, groups, network, plan_cache, first_handle, bells, sockets } =
             served;
-        // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
+        // SAFETY: asks for an id; the modes that come from the cell have their own mask with them.
         let root = unsafe {
             libc::umask(0);
             libc::geteuid() == 0
@@ -658,6 +658,14 @@ impl Server {
         let op = Op::from_number(r.op).ok_or(Errno::ENOSYS)?;
         let (uid, gid) = self.user.unwrap_or((r.uid, r.gid));
         identity.become_user(uid, gid);
+        let mut unmasked = *r;
+        let r = match op.mode_argument() {
+            Some(n) => {
+                unmasked.arg[n] = u64::from(identity.mode(r.arg[n]));
+                &unmasked
+            }
+            None => r,
+        };
         match op {
             Op::Nop => Reply::value(r.arg[0]),
             Op::Stat => {
@@ -1795,12 +1803,14 @@ pub(crate) struct Identity {
     /// The capabilities that it has, of the first 32.
     capabilities: u32,
     now: (u32, u32),
+    /// This thread's mask of its own, or that it can't have one.
+    mask: Option<std::result::Result<u32, ()>>,
 }
 
 impl Identity {
     /// Of a new thread: with the rights on files that its requests can need and no others. `groups`: the user's further ones.
     fn new(root: bool, user: Option<(u32, u32)>, groups: &[u32]) -> Self {
-        let mut identity = Identity { root, capabilities: 0, now: (0, 0) };
+        let mut identity = Identity { root, capabilities: 0, now: (0, 0), mask: None };
         if root {
             // Root's own further groups are nobody's in a cell, where who has which is looked after. For this thread only.
             let groups = if user.is_some() { groups } else { &[] };
@@ -1830,6 +1840,24 @@ impl Identity {
             // a cell that lies about that could as well say that it is root.
             set_capabilities(self.capabilities, self.capabilities);
         }
+    }
+
+    /// The mode to make something with, of what a request says ([`Op::mode_argument`]): the host takes away what the mask has, which is
+    /// this thread's from now on. Where a thread can't have its own, it is taken away here, whatever a default ACL says.
+    fn mode(&mut self, asked: u64) -> u32 {
+        let (mode, mask) = (asked as u32 & 0xffff, (asked >> UMASK_SHIFT) as u32 & 0o777);
+        // SAFETY: what it shares of its kind with other threads is a directory that nobody changes, and that mask.
+        let own = *self.mask.get_or_insert_with(|| match unsafe { libc::unshare(libc::CLONE_FS) } {
+            0 => Ok(mask ^ 1),
+            _ => Err(()),
+        });
+        let Ok(now) = own else { return mode & !mask };
+        if now != mask {
+            // SAFETY: changes this thread's mask.
+            unsafe { libc::umask(mask) };
+            self.mask = Some(Ok(mask));
+        }
+        mode
     }
 
     fn act_for(&mut self, uid: u32, gid: u32) {

@@ -16,7 +16,7 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{Location, NAME_MAX};
 use atoll_fs::node::NewNode;
-use atoll_fs::types::{Time, may};
+use atoll_fs::types::{NewMode, Time, may};
 use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, OpenFile, SetAttr, Sink, StatFs, poll,
 };
@@ -801,7 +801,7 @@ impl Inode for Root {
         Ok(find(&QUEUES.lock(), name)?.ok_or(Errno::ENOENT)?)
     }
 
-    fn create(&self, name: &[u8], node: NewNode, mode: u32, _cred: &Cred) -> Result<InodeRef> {
+    fn create(&self, name: &[u8], node: NewNode, mode: NewMode, _cred: &Cred) -> Result<InodeRef> {
         if !matches!(node, NewNode::File) {
             return Err(Errno::EPERM);
         }
@@ -809,7 +809,7 @@ impl Inode for Root {
         if find(&all, name)?.is_some() {
             return Err(Errno::EEXIST);
         }
-        let queue = Queue::new(&mut all, crate::current(), name, mode, None)?;
+        let queue = Queue::new(&mut all, crate::current(), name, mode.masked(), None)?;
         all.named.insert(name.to_vec(), queue.clone());
         Ok(queue)
     }

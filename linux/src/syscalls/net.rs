@@ -12,7 +12,7 @@ use atoll_abi::{Errno, Result, platform};
 use atoll_fs::namespace::{How, Target, Walker};
 use atoll_fs::node::NewNode;
 use atoll_fs::tmp::TmpNode;
-use atoll_fs::types::may;
+use atoll_fs::types::{NewMode, may};
 use atoll_fs::{FileType, Location, Sink, Source, poll};
 use atoll_mem::io::{in_part, reading, writing};
 use atoll_mem::user;
@@ -260,7 +260,8 @@ fn bind_path(task: &Task, u: &Arc<UnixSocket>, path: &[u8]) -> Result<()> {
     if !matches!(walk.target, Target::Missing) {
         return Err(Errno::EADDRINUSE);
     }
-    let mode = 0o777 & !task.fs.umask.load(Ordering::Relaxed);
+    // As Linux does it: the mask takes even where a default ACL is in its place.
+    let mode = NewMode::exactly(super::path::new_mode(task, 0o777).masked());
     let place = walker
         .create(&walk, NewNode::Special(FileType::Socket, 0), mode)
         .map_err(|e| if e == Errno::EEXIST { Errno::EADDRINUSE } else { e })?;

@@ -10,7 +10,7 @@ use atoll_fs::namespace::{How, Target, Walk, Walker};
 use atoll_fs::node::{InUse, NewNode};
 use atoll_fs::open::{may_lend, note_mode};
 use atoll_fs::types::may;
-use atoll_fs::{Attr, Cred, File, FileType, Location, OpenFile, SetAttr, StatFs, Time};
+use atoll_fs::{Attr, Cred, File, FileType, Location, NewMode, OpenFile, SetAttr, StatFs, Time};
 use atoll_mem::user;
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
@@ -131,6 +131,11 @@ pub fn place(task: &Task, path: &[u8], follow: bool) -> Result<Location> {
 /// How often an opening begins again because others change the tree under it.
 const TRIES_MAX: u32 = 32;
 
+/// The mode of what a task makes.
+pub(super) fn new_mode(task: &Task, mode: u32) -> NewMode {
+    NewMode { bits: mode & 0o7777, umask: task.fs.umask.load(Ordering::Relaxed) }
+}
+
 /// Opens a file.
 pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how: How) -> Result<FileRef> {
     let mut flags = flags;
@@ -150,7 +155,7 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
         makes: exclusive,
         ..how
     };
-    let umask = task.fs.umask.load(Ordering::Relaxed);
+    let new = new_mode(task, mode);
     with_walker(task, dir, path, how, |walker, from| {
         let (mut tries, mut how) = (0, how);
         loop {
@@ -170,7 +175,7 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                 (Target::Missing, None) => return Err(Errno::ENOENT),
                 (Target::Missing, Some(walk)) if walk.slash => return Err(Errno::EISDIR),
                 (Target::Missing, Some(walk)) => {
-                    match walker.create(&walk, NewNode::File, mode & 0o7777 & !umask) {
+                    match walker.create(&walk, NewNode::File, new) {
                         Ok(l) => (l, true),
                         // Somebody was faster.
                         Err(Errno::EEXIST) if !exclusive && tries < TRIES_MAX => {
@@ -186,7 +191,7 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                     }
                 }
             };
-            match open_place(walker, path, flags, mode & !umask, &place, made) {
+            match open_place(walker, path, flags, new, &place, made) {
                 Ok(Opening::Here(file, kept, writer)) => {
                     return Ok(opened(OpenFile::at(file, kept, place, path.to_vec()).written_by(writer)));
                 }
@@ -216,7 +221,7 @@ fn open_place(
     walker: &Walker,
     path: &[u8],
     flags: u32,
-    mode: u32,
+    mode: NewMode,
     place: &Location,
     made: bool,
 ) -> Result<Opening> {
@@ -258,7 +263,7 @@ fn open_place(
             note_mode(attr.mode);
         }
     } else {
-        note_mode(mode);
+        note_mode(mode.bits);
     }
     if write && matches!(kind, FileType::Regular) {
         place.check_writable()?;
@@ -309,9 +314,9 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
             }
             if flags & linux::O_PATH == 0 {
                 if flags & linux::__O_TMPFILE != 0 {
-                    let umask = task.fs.umask.load(Ordering::Relaxed);
+                    let mode = new_mode(task, mode);
                     return with_walker(task, AT_FDCWD, b"/", How::default(), |walker, _| {
-                        temporary_file(walker, &file.describe(), place, flags, mode & !umask)
+                        temporary_file(walker, &file.describe(), place, flags, mode)
                     });
                 }
                 if is_dir && (flags & linux::O_ACCMODE != linux::O_RDONLY || flags & linux::O_CREAT != 0) {
@@ -355,7 +360,13 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
 }
 
 /// O_TMPFILE: a file without a name.
-fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mode: u32) -> Result<FileRef> {
+fn temporary_file(
+    walker: &Walker,
+    path: &[u8],
+    place: &Location,
+    flags: u32,
+    mode: NewMode,
+) -> Result<FileRef> {
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
@@ -363,8 +374,8 @@ fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mo
     let dir = place.inode.attr()?;
     walker.cred.check(&dir, may::WRITE | may::EXEC)?;
     let linkable = flags & linux::O_EXCL == 0;
-    note_mode(mode);
-    let (cred, mode) = walker.cred.making(&dir, mode & 0o7777);
+    note_mode(mode.bits);
+    let (cred, mode) = walker.cred.making(&dir, mode);
     let inode = place.inode.temporary(mode, linkable, &cred)?;
     let mut name = path.to_vec();
     name.extend_from_slice(b"/");
@@ -780,12 +791,12 @@ pub fn chroot(c: &mut Call) -> Result<u64> {
 
 fn make(c: &Call, dir: i32, path: u64, node: NewNode, mode: u32) -> Result<u64> {
     let path = get_path(path)?;
-    let umask = c.task.fs.umask.load(Ordering::Relaxed);
+    let mode = new_mode(c.task, mode);
     with_walker(c.task, dir, &path, How::default(), |w, from| {
         let mut how = How { no_follow: true, makes: true, ..How::default() };
         loop {
             let walk = w.walk(from, &path, how)?;
-            match w.create(&walk, node, mode & 0o7777 & !umask) {
+            match w.create(&walk, node, mode) {
                 // What is there is a better reason.
                 Err(_) if walk.guessed => how.makes = false,
                 made => return made.map(|_| 0),
