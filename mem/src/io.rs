@@ -237,6 +237,13 @@ impl<'a> Sink<'a> {
         Sink { to: Buffers::Kernel(to), at: Cursor::new(len) }
     }
 
+    /// `len` bytes of the cell's memory from `offset` on, which the caller owns.
+    pub fn memory(offset: u64, len: usize) -> Sink<'static> {
+        assert!(offset + len as u64 <= memory().total());
+        // SAFETY: inside the cell's memory, which is always mapped; the caller owns that part.
+        Sink::kernel(unsafe { core::slice::from_raw_parts_mut(memory().address(offset), len) })
+    }
+
     /// Puts bytes. Value: how many, fewer than given if there is no room or a
     /// page is missing; EFAULT if that is none at all.
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize> {
@@ -335,6 +342,13 @@ impl<'a> Source<'a> {
         Source { from: Buffers::Kernel(from), at: Cursor::new(from.len() as u64) }
     }
 
+    /// `len` bytes of the cell's memory from `offset` on, which the caller owns.
+    pub fn memory(offset: u64, len: usize) -> Source<'static> {
+        assert!(offset + len as u64 <= memory().total());
+        // SAFETY: inside the cell's memory, which is always mapped; the caller owns that part.
+        Source::kernel(unsafe { core::slice::from_raw_parts(memory().address(offset), len) })
+    }
+
     /// Takes bytes. Value: how many, fewer than asked at the end or at a
     /// missing page; EFAULT if that is none at all.
     pub fn take(&mut self, to: &mut [u8]) -> Result<usize> {
@@ -351,12 +365,11 @@ impl<'a> Source<'a> {
         if got? < want { Err(Errno::EFAULT) } else { Ok(want) }
     }
 
-    /// Goes back to where `done` bytes had been taken, in a buffer of the runtime's.
-    pub fn rewind(&mut self, done: usize) {
-        if let Buffers::Kernel(_) = self.from {
-            let back = self.at.done - done as u64;
-            self.at.done -= back;
-            self.at.left += back;
+    /// What is left of a buffer of the runtime's. None: it is the program's.
+    pub fn own(&self) -> Option<&'a [u8]> {
+        match self.from {
+            Buffers::Kernel(from) => Some(&from[self.at.done as usize..][..self.at.left as usize]),
+            _ => None,
         }
     }
 

@@ -510,24 +510,10 @@ impl HostSocket {
                 source.advance(k);
             }
             r
-        } else if n == 0 && source.left() > 0 {
-            // Bytes of the runtime's own.
-            let mut bounce = buffer(source.left().min(BOUNCE))?;
-            let at = source.done();
-            let got = source.take(&mut bounce)?;
-            let buf = [HostBuf::from_ref(&bounce[..got])];
-            let r = within(DeviceWrite, || host.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags));
-            if let Ok(k) = r
-                && k < got
-            {
-                source.rewind(at + k);
-            } else if r.is_err() {
-                source.rewind(at);
-            }
-            r
         } else {
-            let r =
-                within(DeviceWrite, || host.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), control, flags));
+            let own = source.own().map(|bytes| [HostBuf::from_ref(bytes)]);
+            let bufs = own.as_ref().map_or(&bufs[..n], |own| &own[..]);
+            let r = within(DeviceWrite, || host.send(self.fd, bufs, to.map(|a| a.bytes()), control, flags));
             if let Ok(k) = r {
                 source.advance(k);
             }

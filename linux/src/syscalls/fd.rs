@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use atoll_abi::grid::Quota;
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result};
+use atoll_fs::chunks::Scratch;
 use atoll_fs::node::At;
 use atoll_fs::pipe::{Pipe, PipeEnd};
 use atoll_fs::tmp::TmpNode;
@@ -840,6 +841,9 @@ fn copy_below(
     }
 }
 
+/// What goes through a buffer of the runtime's at a time, bytes, when a file is moved to another.
+const TRANSFER_PIECE: u64 = 64 << 10;
+
 /// Moves bytes from one file to another, through a buffer of the runtime's if need be.
 fn transfer(
     task: &Task,
@@ -856,11 +860,11 @@ fn transfer(
         }
         return Ok(done);
     }
-    let mut buf = alloc::vec![0u8; (len as usize).clamp(1, 64 << 10)];
+    let room = Scratch::up_to(len.min(TRANSFER_PIECE))?;
     let mut done = 0;
     while done < len {
-        let want = buf.len().min((len - done) as usize);
-        let mut sink = Sink::kernel(&mut buf[..want]);
+        let want = room.len().min(TRANSFER_PIECE).min(len - done) as usize;
+        let mut sink = Sink::memory(room.offset(), want);
         let got = match at {
             Some(a) => from.read_at(&mut sink, a),
             // More than the first is only taken, not waited for.
@@ -875,7 +879,7 @@ fn transfer(
         };
         let mut out = 0;
         while out < got {
-            let mut source = Source::kernel(&buf[out..got]);
+            let mut source = Source::memory(room.offset() + out as u64, got - out);
             let put = match to_at {
                 Some(a) => to.write_at(&mut source, a + out as u64, most),
                 None => to.write(&mut source, most),
