@@ -818,7 +818,16 @@ fn empty_root(mount: Option<&OwnedFd>, leaving: &'static Leaving) -> std::io::Re
         let size = c"size=4k,mode=0";
         check(libc::mount(tmpfs.as_ptr(), tmp.as_ptr(), tmpfs.as_ptr(), flags, size.as_ptr().cast()) as i64)?;
         check(libc::chdir(tmp.as_ptr()) as i64)?;
-        check(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
+        match check(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())) {
+            // A root in the initial RAM file system can't be left (pivot_root(2)): it stays below, out of reach.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                check(libc::mount(c".".as_ptr(), root.as_ptr(), null(), libc::MS_MOVE, null()) as i64)?;
+                check(libc::chroot(c".".as_ptr()) as i64)?;
+                check(libc::chdir(root.as_ptr()) as i64)?;
+                return Ok(());
+            }
+            pivoted => pivoted?,
+        };
     }
     leaving.begin()
 }
