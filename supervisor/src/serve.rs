@@ -1848,7 +1848,8 @@ impl Identity {
         let (mode, mask) = (asked as u32 & 0xffff, (asked >> UMASK_SHIFT) as u32 & 0o777);
         // SAFETY: what it shares of its kind with other threads is a directory that nobody changes, and that mask.
         let own = *self.mask.get_or_insert_with(|| match unsafe { libc::unshare(libc::CLONE_FS) } {
-            0 => Ok(mask ^ 1),
+            // Which one that is depends on who started the thread.
+            0 => Ok(u32::MAX),
             _ => Err(()),
         });
         let Ok(now) = own else { return mode & !mask };
