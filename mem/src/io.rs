@@ -227,6 +227,12 @@ macro_rules! common {
     };
 }
 
+/// Where `len` bytes of the cell's memory from `offset` on are, all of which there are.
+fn part_of_memory(offset: u64, len: usize) -> *mut u8 {
+    assert!(offset + len as u64 <= memory().total());
+    memory().address(offset)
+}
+
 common!(Sink, to, true, HostBuf);
 common!(Source, from, false, ReadBuf);
 
@@ -239,9 +245,8 @@ impl<'a> Sink<'a> {
 
     /// `len` bytes of the cell's memory from `offset` on, which the caller owns.
     pub fn memory(offset: u64, len: usize) -> Sink<'static> {
-        assert!(offset + len as u64 <= memory().total());
         // SAFETY: inside the cell's memory, which is always mapped; the caller owns that part.
-        Sink::kernel(unsafe { core::slice::from_raw_parts_mut(memory().address(offset), len) })
+        Sink::kernel(unsafe { core::slice::from_raw_parts_mut(part_of_memory(offset, len), len) })
     }
 
     /// Puts bytes. Value: how many, fewer than given if there is no room or a
@@ -253,9 +258,8 @@ impl<'a> Sink<'a> {
 
     /// Puts `len` bytes of the cell's memory from `offset` on.
     pub fn put_memory(&mut self, offset: u64, len: usize) -> Result<usize> {
-        assert!(offset + len as u64 <= memory().total());
         // SAFETY: inside the cell's memory, which is always mapped.
-        unsafe { self.put_raw(memory().address(offset), len) }
+        unsafe { self.put_raw(part_of_memory(offset, len), len) }
     }
 
     /// Puts zeroes.
@@ -344,9 +348,8 @@ impl<'a> Source<'a> {
 
     /// `len` bytes of the cell's memory from `offset` on, which the caller owns.
     pub fn memory(offset: u64, len: usize) -> Source<'static> {
-        assert!(offset + len as u64 <= memory().total());
         // SAFETY: inside the cell's memory, which is always mapped; the caller owns that part.
-        Source::kernel(unsafe { core::slice::from_raw_parts(memory().address(offset), len) })
+        Source::kernel(unsafe { core::slice::from_raw_parts(part_of_memory(offset, len), len) })
     }
 
     /// Takes bytes. Value: how many, fewer than asked at the end or at a
@@ -375,9 +378,8 @@ impl<'a> Source<'a> {
 
     /// Takes `len` bytes into the cell's memory at `offset`, which the caller owns.
     pub fn take_memory(&mut self, offset: u64, len: usize) -> Result<usize> {
-        assert!(offset + len as u64 <= memory().total());
         // SAFETY: inside the cell's memory; the caller owns that part.
-        unsafe { self.take_raw(memory().address(offset), len) }
+        unsafe { self.take_raw(part_of_memory(offset, len), len) }
     }
 
     /// # Safety

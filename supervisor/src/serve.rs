@@ -658,13 +658,15 @@ impl Server {
         let op = Op::from_number(r.op).ok_or(Errno::ENOSYS)?;
         let (uid, gid) = self.user.unwrap_or((r.uid, r.gid));
         identity.become_user(uid, gid);
-        let mut unmasked = *r;
+        let mut unmasked;
         let r = match op.mode_argument() {
-            Some(n) => {
+            // What is only opened has no mode.
+            Some(n) if r.arg[n] != 0 => {
+                unmasked = *r;
                 unmasked.arg[n] = u64::from(identity.mode(r.arg[n]));
                 &unmasked
             }
-            None => r,
+            _ => r,
         };
         match op {
             Op::Nop => Reply::value(r.arg[0]),

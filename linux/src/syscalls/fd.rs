@@ -863,7 +863,7 @@ fn transfer(
     let room = Scratch::up_to(len.min(TRANSFER_PIECE))?;
     let mut done = 0;
     while done < len {
-        let want = room.len().min(TRANSFER_PIECE).min(len - done) as usize;
+        let want = room.len().min(len - done) as usize;
         let mut sink = Sink::memory(room.offset(), want);
         let got = match at {
             Some(a) => from.read_at(&mut sink, a),
