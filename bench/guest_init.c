@@ -1,7 +1,8 @@
 /* The first process of the Linux guest that figures are compared with: loads the modules that its network
  * device needs, gives it QEMU's address, runs the program, and ends the machine with it.
  *
- * /bench/modules: files to load, in order, a line each. /bench/run: the program and its arguments, a line each. */
+ * /bench/modules: files to load, in order, a line each. /bench/run: the program and its arguments, a line each.
+ * With `groups=1` on the kernel's command line, which hands that to us, there are control groups (cgroups(7)). */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -71,6 +72,8 @@ int main(void)
 	fflush(stdout);
 	must(mount("proc", "/proc", "proc", 0, "") || mount("sys", "/sys", "sysfs", 0, "") ||
 		     mount("dev", "/dev", "devtmpfs", 0, ""), "mount");
+	if (getenv("groups"))
+		must(mount("groups", "/sys/fs/cgroup", "cgroup2", 0, ""), "mounting control groups");
 	for (char **m = lines("/bench/modules"); *m; m++) {
 		int f = open(*m, O_RDONLY | O_CLOEXEC);
 		must(f < 0 || syscall(SYS_finit_module, f, "", 0), *m);

@@ -16,6 +16,7 @@
 //! takes, or has nothing to do, or is starting.
 #![allow(unsafe_code, reason = "the sheet that a core writes to is changed with each switch")]
 
+use core::array::from_fn;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -146,6 +147,9 @@ pub(crate) struct Meter {
     longest: Cell<(Resource, u64)>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
+    /// The activity that the core worked for when it looked last, and what that one had.
+    looked_for: Cell<Cause>,
+    looked_at: Cell<Times>,
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// From which average on a kind is timed each time, ns.
@@ -187,6 +191,36 @@ struct Had {
     by_then: u64,
     /// For how long the core had had nothing to do by then, ns.
     idle: i64,
+    /// What was stolen by then and could be taken from nobody, ns.
+    left: u64,
+}
+
+impl Had {
+    const NOTHING: Had = Had { work: 0, by_then: 0, idle: 0, left: 0 };
+}
+
+/// What an activity's entries had on a core, ns: of those that time is taken from.
+type Times = [i64; Resource::Idle as usize];
+
+/// Takes so much time from entries, in proportion to these parts of theirs, but no more than the parts. Value: how much that was, ns.
+fn take(entries: &[Entry], parts: &Times, ns: i64) -> i64 {
+    let all: i64 = parts.iter().sum();
+    let wanted = ns.min(all);
+    if wanted <= 0 {
+        return 0;
+    }
+    // Each has the difference of two sums: so all of it is taken.
+    let (mut before, mut taken) = (0, 0);
+    for (entry, part) in entries.iter().zip(parts).filter(|(_, part)| **part != 0) {
+        before += part;
+        let by_then = match wanted.checked_mul(before) {
+            Some(product) => product / all,
+            None => (i128::from(wanted) * i128::from(before) / i128::from(all)) as i64,
+        };
+        add(&entry.time, taken - by_then);
+        taken = by_then;
+    }
+    taken
 }
 
 /// A message that waits, or that another is begun within.
@@ -255,7 +289,9 @@ impl Meter {
             stolen: Cell::new(0),
             longest: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
-            had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
+            had: [const { Cell::new(Had::NOTHING) }; SPACES],
+            looked_for: Cell::new(Cause::NOBODY),
+            looked_at: Cell::new([0; Resource::Idle as usize]),
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
@@ -455,29 +491,42 @@ impl Meter {
         let cell = &activity::sheet(ROOT, self.core).entries;
         let [overhead, idle, taken] =
             [Resource::Overhead, Resource::Idle, Resource::Stolen].map(|r| &cell[r as usize].time);
-        let none = Had { work: 0, by_then: 0, idle: idle.load(Ordering::Relaxed) };
+        let none = Had { idle: idle.load(Ordering::Relaxed), ..Had::NOTHING };
         let before = had.replace(none);
         // Where nobody knows, it need not be asked before there is as much work again.
         let Some(now) = platform().cpu_time() else { return };
         had.set(Had { by_then: now, ..none });
+        // The thread, and its activity, may have ended since.
+        let who = self.who.get();
+        let entries = &who.sheet(self.core).entries;
+        let times = || -> Times { from_fn(|n| entries[n].time.load(Ordering::Relaxed).max(0)) };
+        let looked_for = self.looked_for.replace(who);
         // The first look in the first space, or another thread of the host stands for the core there now.
         if before.by_then == 0 || now < before.by_then {
+            self.looked_at.set(times());
             return;
         }
-        let stolen = before.work as i64 - (now - before.by_then) as i64;
+        let stolen = (before.work + before.left) as i64 - (now - before.by_then) as i64;
         if stolen >= 0 {
-            // Who has had less than that has not lost all of it: the rest is looked for the next time.
             let (served, longest) = self.longest.replace(NO_MESSAGE);
             let is_message = longest >= stolen as u64 && longest > before.work / 2;
-            // The thread, and its activity, may have ended since.
-            let entries = &self.who.get().sheet(self.core).entries;
-            let from = &entries[if is_message { served } else { self.settled.get() } as usize].time;
-            let part = stolen.min(from.load(Ordering::Relaxed).max(0));
-            had.set(Had { work: (stolen - part) as u64, by_then: now, ..none });
+            let (last, all) = (if is_message { served } else { self.settled.get() } as usize, times());
+            let only_last = || from_fn(|n| if n == last { all[n] } else { 0 });
+            // In many pieces, it was taken from whatever the core was at since it looked, most from what took most of that time, be that
+            // because it is what lets others go first: a message that wakes whom its processor is given.
+            let since = if is_message || who != looked_for {
+                only_last()
+            } else {
+                let before = self.looked_at.get();
+                from_fn(|n| (all[n] - before[n]).max(0))
+            };
+            let of_that = take(entries, &since, stolen);
+            // Who has had less than that has not lost all of it since: the rest is from what it has had before, or looked for the next time.
+            let part = of_that + take(entries, &times(), stolen - of_that);
+            had.set(Had { by_then: now, left: (stolen - part) as u64, ..none });
             add(taken, part);
-            add(from, -part);
             if is_message && self.settled.get() == Resource::Thread {
-                current().was_held_up(served, part as u64);
+                current().was_held_up(served, of_that as u64);
             }
             self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);
@@ -493,8 +542,9 @@ impl Meter {
             self.say_stolen(taken);
             self.slept_less(asleep);
             let idle = none.idle - asleep;
-            had.set(Had { work: 0, by_then: now - (more - asleep - leaving) as u64, idle });
+            had.set(Had { by_then: now - (more - asleep - leaving) as u64, idle, ..Had::NOTHING });
         }
+        self.looked_at.set(times());
     }
 
     /// How much of what the current thread's message was charged with it had, ns; it stood for so many. If it took long, it is looked

@@ -1628,6 +1628,68 @@ fn what_is_stolen_is_no_processor_time() {
     );
 }
 
+/// OK-05: what the machine takes in many small pieces, each from a message (one that wakes somebody whom its processor is given), is found
+/// and taken from what the core was at meanwhile, not only from the thread's own time, as long as that lasts.
+#[test]
+fn what_is_stolen_in_pieces_is_taken_from_what_was_done() {
+    const PIECES: i64 = 400;
+    const FIRST: i64 = 1_000_000;
+    const OWN: i64 = 30_000;
+    const WRITING: i64 = 10_000;
+    const AWAY: i64 = 40_000;
+    some_seeds(
+        10,
+        &[1],
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let finished = count.clone();
+                let who = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"robbed").unwrap();
+                let t = task::spawn(0, move || {
+                    // From its first look on the core knows what it has.
+                    burn(FIRST as u64);
+                    task::own_cpu_time();
+                    for n in 0..PIECES {
+                        burn(OWN as u64);
+                        task::books::begin(0, Resource::DeviceWrite);
+                        burn(WRITING as u64);
+                        atoll_platform_sim::steal(AWAY as u64);
+                        task::books::end();
+                        if n % 25 == 24 {
+                            task::park_until(platform().now() + 20_000);
+                        }
+                    }
+                    done(&finished);
+                });
+                let t = t.unwrap();
+                t.work_for(who.clone());
+                task::start(t);
+                join(&count, 1);
+                let used = task::used();
+                let of = |activity: u32, resource: Resource| {
+                    let used = used.iter().find(|u| u.activity == activity);
+                    used.map_or(0, |u| u.entries[resource as usize].time)
+                };
+                let stolen = of(ROOT, Resource::Stolen);
+                let (own, writing) =
+                    (of(who.number(), Resource::Thread), of(who.number(), Resource::DeviceWrite));
+                let near = |n: i64, want: i64| (n - want).abs() <= want / 20;
+                // The message seems to have taken five of eight parts, so as many are taken from it.
+                let seemed = WRITING + AWAY;
+                let rightly = seemed - AWAY * seemed / (seemed + OWN);
+                let right = near(stolen, AWAY * PIECES)
+                    && near(own + writing, FIRST + (OWN + WRITING) * PIECES)
+                    && near(writing, rightly * PIECES);
+                if !right {
+                    eprintln!("{stolen} ns stolen, the thread had {own}, its messages {writing}");
+                }
+                platform().end(i32::from(!right));
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// OK-05: what a core with nothing to do finds out of the time that it really had is taken from the activity that it worked for last
 /// only as long as there is that one.
 #[test]

@@ -22,7 +22,17 @@ use crate::system::{find, is_root, need};
 const NEEDS: [(&str, &str); 4] =
     [("qemu-system-x86_64", "qemu-system-x86"), ("gcc", "gcc"), ("apt-get", "apt"), ("dpkg-deb", "dpkg")];
 /// QEMU's options for both. `-cpu max` has what the nucleus asks for.
-const QEMU: &str = "-nodefaults -no-user-config -display none -no-reboot -cpu max -m 768";
+const QEMU: &str = "-nodefaults -no-user-config -display none -no-reboot -cpu max";
+/// Memory of a machine, MiB, and of one in which cells run on Linux.
+const MEMORY: usize = 768;
+const MEMORY_FOR_CELLS: usize = 4096;
+/// QEMU's options for a machine whose clocks are the instructions that it executes: the processor's time stamp counter goes on by one with
+/// each, and idle time takes none of ours.
+const BY_INSTRUCTIONS: [&str; 4] = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"];
+/// How many of them such a Linux takes for a microsecond: two a nanosecond, as servers of today execute.
+pub const INSTRUCTIONS_PER_US: f64 = 2000.0;
+/// Tells it so, and has it trust that clock. What its processor doesn't have needs no protection.
+const CLOCKED_BY_INSTRUCTIONS: &str = " tsc_early_khz=2000000 tsc=reliable mitigations=off groups=1";
 /// Linux's modules for a virtio network device on PCI, each before those that need it.
 const MODULES: [&str; 8] = [
     "drivers/virtio/virtio_ring.ko",
@@ -59,6 +69,8 @@ pub struct Image {
     kernel: PathBuf,
     initrd: PathBuf,
     cores: usize,
+    /// A Linux with cells, whose clocks count instructions.
+    by_instructions: bool,
 }
 
 fn compile(options: &[&str], source: &str, to: &Path) -> Result<()> {
@@ -152,28 +164,58 @@ impl Workshop {
             let mut build = Command::new(top().join("target/release/atoll"));
             build.args(["image", "build"]).arg(dir.join("machine.conf")).arg("--output").arg(&dir);
             run_quietly(&mut build)?;
-            return Ok(Image { side, kernel: dir.join("nucleus"), initrd: dir.join("module.tar"), cores });
+            let (kernel, initrd) = (dir.join("nucleus"), dir.join("module.tar"));
+            return Ok(Image { side, kernel, initrd, cores, by_instructions: false });
         }
+        let mut packer = Packer::new();
+        packer.program(&program)?;
+        let initrd = self.initramfs(&dir, packer, &program, &words[1..])?;
+        Ok(Image { side, kernel: self.kernel.clone(), initrd, cores, by_instructions: false })
+    }
+
+    /// What a Linux with one processor boots to run one of these programs of the host's (the first, with these arguments), which may use the
+    /// others, cells, and these files and directories. Its clocks count instructions ([`INSTRUCTIONS_PER_US`]).
+    pub fn with_cells(
+        &self,
+        name: &str,
+        programs: &[PathBuf],
+        arguments: &[&str],
+        files: &[PathBuf],
+    ) -> Result<Image> {
+        let dir = self.dir.join(name);
+        fs::create_dir_all(&dir)?;
+        let mut packer = Packer::new();
+        for program in programs {
+            packer.program(program)?;
+        }
+        for file in files {
+            packer.include(file)?;
+        }
+        let initrd = self.initramfs(&dir, packer, &programs[0], arguments)?;
+        Ok(Image { side: Side::Linux, kernel: self.kernel.clone(), initrd, cores: 1, by_instructions: true })
+    }
+
+    /// Writes what Linux boots: what was packed, and beside it what runs this program.
+    fn initramfs(&self, dir: &Path, packer: Packer, program: &Path, arguments: &[&str]) -> Result<PathBuf> {
         let root = self.dir.join("linux");
-        let lines: String = words[1..].iter().map(|w| format!("{w}\n")).collect();
+        let lines: String = arguments.iter().map(|w| format!("{w}\n")).collect();
         fs::write(root.join("bench/run"), format!("{}\n{lines}", program.display()))?;
         // One archive behind the other, as Linux reads them.
         let (mut archive, mut beside) = (Vec::new(), Vec::new());
-        let mut packer = Packer::new();
-        packer.program(&program)?;
         packer.write(&mut archive)?;
         let mut packer = Packer::new();
         packer.rootfs(&root)?;
         packer.write(&mut beside)?;
         archive.extend_from_slice(&beside);
-        fs::write(dir.join("initramfs"), archive)?;
-        Ok(Image { side, kernel: self.kernel.clone(), initrd: dir.join("initramfs"), cores })
+        let initrd = dir.join("initramfs");
+        fs::write(&initrd, archive)?;
+        Ok(initrd)
     }
 
     /// A machine with the nucleus that boots this module, on so many cores.
     pub fn nucleus(&self, module: &Path, cores: usize) -> Image {
         let kernel = top().join("target/release/atoll-nucleus");
-        Image { side: Side::Cell, kernel, initrd: module.into(), cores }
+        Image { side: Side::Cell, kernel, initrd: module.into(), cores, by_instructions: false }
     }
 
     /// A counter of instructions for one machine.
@@ -256,8 +298,13 @@ impl Guest {
         let maximum = image.cores.max(if image.side == Side::Cell { 2 } else { 1 });
         let smp = format!("{},maxcpus={maximum}", image.cores);
         qemu.args(QEMU.split(' ')).args(["-serial", "stdio", "-smp", &smp]);
+        let memory = if image.by_instructions { MEMORY_FOR_CELLS } else { MEMORY };
+        qemu.args(["-m", &memory.to_string()]);
         let turns = image.cores > 1 && counter.is_some_and(|c| c.in_turns);
-        qemu.args(["-accel", if turns { "tcg,thread=single" } else { "tcg,thread=multi" }]);
+        match image.by_instructions {
+            true => qemu.args(BY_INSTRUCTIONS),
+            false => qemu.args(["-accel", if turns { "tcg,thread=single" } else { "tcg,thread=multi" }]),
+        };
         let mut net = "user,id=net0".to_string();
         if to != 0 {
             net += &format!(",hostfwd=tcp:127.0.0.1:{port}-:{to}");
@@ -266,7 +313,8 @@ impl Guest {
         match image.side {
             Side::Linux => {
                 qemu.args(["-M", "q35", "-device", "virtio-net-pci,netdev=net0,romfile="]);
-                qemu.args(["-append", LINUX_OPTIONS]);
+                let clocked = if image.by_instructions { CLOCKED_BY_INSTRUCTIONS } else { "" };
+                qemu.args(["-append", &format!("{LINUX_OPTIONS}{clocked}")]);
             }
             Side::Cell => {
                 qemu.args(["-M", "microvm,acpi=off", "-device", "virtio-net-device,netdev=net0"]);
@@ -323,6 +371,18 @@ impl Guest {
                 Err(_) => bail!("the machine does not say {what:?}:\n{}", self.text()),
             }
         }
+    }
+
+    /// The next line that it says, if it does within that time; None: it has ended.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<&str>> {
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => self.said.push(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                bail!("the machine says nothing for {} s:\n{}", patience.as_secs(), self.text())
+            }
+        }
+        Ok(self.said.last().map(|(_, line)| &**line))
     }
 
     /// Waits for its end.

@@ -39,6 +39,9 @@ enum Chore {
     },
     /// Writes the generated parts of the documents in `docs/`.
     Docs,
+    /// The part of `bench grid instructions` that is in the machine it boots.
+    #[command(hide = true)]
+    Inside(grid::Inside),
     /// Passes every test: format, lints, unit tests, lock models, programs on Linux and in cells, the nucleus in QEMU.
     Test(test::Options),
 }
@@ -49,6 +52,7 @@ fn main() -> std::process::ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Build { debug } => build::all(!debug),
         Chore::Docs => docs::write(),
+        Chore::Inside(options) => grid::inside(&options),
         Chore::Test(options) => test::all(&options),
     };
     match done {

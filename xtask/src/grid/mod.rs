@@ -6,6 +6,7 @@
 mod cell;
 mod cpu;
 mod devices;
+mod instructions;
 mod message;
 mod neighbour;
 mod overhead;
@@ -61,6 +62,8 @@ enum Part {
     Neighbour,
     /// How much of the time is the grid's own; programs with books and without (4.4 to 4.7)
     Overhead,
+    /// The instructions that programs take with books and without, in a Linux in QEMU that counts them
+    Instructions,
     /// One message
     Message,
 }
@@ -76,6 +79,33 @@ fn tenants(more: &str) -> String {
         text += &format!("match = [{{ environment = \"TENANT={name}\" }}]\n\n");
     }
     text + more
+}
+
+/// In the machine that `instructions` boots: loads cells, and says what came of it.
+#[derive(Args)]
+pub struct Inside {
+    /// Rounds of what takes turns
+    rounds: usize,
+    /// `bench/grid.c`, built
+    loads: String,
+}
+
+/// The work in that machine.
+pub fn inside(options: &Inside) -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("atoll-grid-").tempdir()?;
+    let all = Options {
+        parts: vec![Part::Instructions],
+        json: true,
+        plot: None,
+        rounds: options.rounds,
+        seconds: 1,
+        cores: Vec::new(),
+        flood: Vec::new(),
+    };
+    // Cells see that directory.
+    let loads = dir.path().join("grid");
+    fs::copy(&options.loads, &loads)?;
+    instructions::inside(&Bench { options: &all, dir: dir.path().into(), loads: text_of(&loads)? })
 }
 
 /// What the parts have in common.
@@ -144,6 +174,7 @@ pub fn run(options: &Options) -> Result<()> {
             Part::Disk => devices::disk(&bench)?,
             Part::Neighbour => neighbour::measure(&bench)?,
             Part::Overhead => overhead::measure(&bench)?,
+            Part::Instructions => instructions::measure(&bench)?,
             Part::Message => message::measure(&bench)?,
         }
     }

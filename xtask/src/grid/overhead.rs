@@ -83,21 +83,21 @@ struct Row {
 
 /// A ratio, percent, of as many as there were starts.
 #[derive(Serialize)]
-struct Ratio {
-    median: f64,
+pub struct Ratio {
+    pub median: f64,
     /// Between which the median of all starts that there could be is, with a confidence of 95 %.
     interval: (f64, f64),
 }
 
 impl Ratio {
-    fn of(mut starts: Vec<f64>) -> Ratio {
+    pub fn of(mut starts: Vec<f64>) -> Ratio {
         let median = median(&mut starts);
         let (from, to) = around_median(starts.len());
         Ratio { median, interval: (starts[from], starts[to]) }
     }
 
     /// The median, and in parentheses between which it is.
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{:.1} ({:.1} to {:.1})", self.median, self.interval.0, self.interval.1)
     }
 }
@@ -111,7 +111,7 @@ struct Rows {
 }
 
 /// What is loaded: a server or a batch.
-trait Loaded {
+pub trait Loaded {
     /// A turn: a server's takes so many seconds, a batch's is one run.
     fn load(&mut self, seconds: f64) -> Result<Load>;
     fn look(&self) -> Result<Snapshot>;
@@ -159,22 +159,80 @@ const ORDERS: [[usize; CELLS.len()]; 6] = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 
 const CELLS: [Books; 3] = [Books::Kept, Books::None, Books::Kept];
 
 #[derive(Clone, Copy, PartialEq)]
-enum Books {
+pub enum Books {
     Kept,
     None,
 }
 
-/// Builds the runtime without books. Value: where it is.
-fn without_books() -> Result<PathBuf> {
-    let dir = build::top().join("target/without-books");
+/// Starts a cell that is loaded.
+pub type Start<'a> = dyn FnMut(Books) -> Result<Box<dyn Loaded>> + 'a;
+
+/// Where the runtime without books is, once it is built.
+pub fn runtime_without_books() -> PathBuf {
+    build::top().join("target/without-books/release/atoll-runtime")
+}
+
+/// Builds it.
+pub fn build_without_books() -> Result<()> {
     let mut command = build::cargo();
     command.args(["build", "--release", "--package", "atoll-cell", "--features", "without-books"]);
-    build::run(command.arg("--target-dir").arg(&dir))?;
-    Ok(dir.join("release/atoll-runtime"))
+    build::run(command.arg("--target-dir").arg(build::top().join("target/without-books")))
+}
+
+/// What the loads need: programs, with their packages.
+pub fn needs() -> Vec<(&'static str, &'static str)> {
+    let mut all: Vec<_> = SERVERS.iter().flat_map(|(_, kind, ..)| kind.needs()).copied().collect();
+    all.extend([("sqlite3", "sqlite3"), ("/usr/bin/python3", "python3-minimal")]);
+    all.dedup();
+    all
+}
+
+/// For each load: does something with its name, the most that the grid is to take, and what starts a cell with it.
+pub fn each_load(bench: &Bench, mut todo: impl FnMut(&str, f64, &mut Start) -> Result<()>) -> Result<()> {
+    let runtime = runtime_without_books();
+    let runtime = |books| (books == Books::None).then_some(&*runtime);
+    let mut port = 17_700;
+    for (name, kind, pipeline, goal) in SERVERS {
+        let mut start = |books| -> Result<Box<dyn Loaded>> {
+            port += 1;
+            let dir = bench.dir.join(port.to_string());
+            let environment: Vec<(&str, &Path)> =
+                runtime(books).iter().map(|r| ("ATOLL_RUNTIME", *r)).collect();
+            let server = Server::start_with(kind, Side::Cell, &dir, port, &environment)?;
+            Ok(Box::new(Serving(server, pipeline)))
+        };
+        todo(name, goal, &mut start)?;
+    }
+    std::fs::write(bench.dir.join("batch.sql"), SQL)?;
+    let batches: [(&str, &[&str]); 2] = [
+        ("SQLite batch", &["sqlite3", "batch.db", ".read batch.sql"]),
+        ("Python batch", &["/usr/bin/python3", "-c", PYTHON]),
+    ];
+    // A batch's time is that of processes that end.
+    let counts = Counted::new("asked").is_some();
+    if !counts {
+        eprintln!(
+            "without SQLite and Python: their time is counted in a control group (cgroups(7)), which only root can make here"
+        );
+    }
+    let mut started = 0;
+    for (name, words) in batches.into_iter().filter(|_| counts) {
+        let words = [&[&bench.loads[..], "rounds"], words].concat();
+        let mut start = |books| -> Result<Box<dyn Loaded>> {
+            started += 1;
+            let name = format!("batch-{started}");
+            let wanted =
+                Wanted { name: &name, cores: 1, memory: "1G", grid: Some(BATCH), runtime: runtime(books) };
+            Ok(Box::new(Batch(Cell::start(bench, &wanted, &words)?)))
+        };
+        todo(name, 2.0, &mut start)?;
+    }
+    Ok(())
 }
 
 pub fn measure(bench: &Bench) -> Result<()> {
-    let runtime = without_books()?;
+    build_without_books()?;
+    need(&needs())?;
     let mut rows = Vec::new();
     if !bench.options.json {
         println!(
@@ -205,42 +263,10 @@ pub fn measure(bench: &Bench) -> Result<()> {
         }
         rows.push(row);
     };
-    let mut port = 17_700;
-    for (name, kind, pipeline, goal) in SERVERS {
-        need(kind.needs())?;
-        let start = |which: usize| -> Result<Box<dyn Loaded>> {
-            port += 1;
-            let dir = bench.dir.join(port.to_string());
-            let runtime = (CELLS[which] == Books::None).then_some(&*runtime);
-            let environment: Vec<(&str, &Path)> = runtime.iter().map(|r| ("ATOLL_RUNTIME", *r)).collect();
-            let server = Server::start_with(kind, Side::Cell, &dir, port, &environment)?;
-            Ok(Box::new(Serving(server, pipeline)))
-        };
+    each_load(bench, |name, goal, start| {
         done(compare(bench, name, goal, start)?);
-    }
-    need(&[("sqlite3", "sqlite3"), ("/usr/bin/python3", "python3-minimal")])?;
-    std::fs::write(bench.dir.join("batch.sql"), SQL)?;
-    let batches: [(&str, &[&str]); 2] = [
-        ("SQLite batch", &["sqlite3", "batch.db", ".read batch.sql"]),
-        ("Python batch", &["/usr/bin/python3", "-c", PYTHON]),
-    ];
-    // A batch's time is that of processes that end.
-    let counts = Counted::new("asked").is_some();
-    if !counts {
-        eprintln!(
-            "without SQLite and Python: their time is counted in a control group (cgroups(7)), which only root can make here"
-        );
-    }
-    for (name, words) in batches.into_iter().filter(|_| counts) {
-        let words = [&[&bench.loads[..], "rounds"], words].concat();
-        let start = |which: usize| -> Result<Box<dyn Loaded>> {
-            let runtime = (CELLS[which] == Books::None).then_some(&*runtime);
-            let name = format!("batch-{which}");
-            let wanted = Wanted { name: &name, cores: 1, memory: "1G", grid: Some(BATCH), runtime };
-            Ok(Box::new(Batch(Cell::start(bench, &wanted, &words)?)))
-        };
-        done(compare(bench, name, 2.0, start)?);
-    }
+        Ok(())
+    })?;
     let (rounds, seconds) = (each_start(bench) * starts(bench), bench.options.seconds);
     let rows = Rows { rounds, seconds, starts: starts(bench), rows };
     // As a table, its lines have been printed as they came.
@@ -280,6 +306,15 @@ fn around_median(count: usize) -> (usize, usize) {
     (0, count.saturating_sub(1))
 }
 
+/// Fails if a cell with books keeps none, or one without some.
+pub fn keeps(cell: &dyn Loaded, books: Books) -> Result<()> {
+    let kept = cell.look()?.activities.iter().any(|a| a.resources.of(Resource::Thread).ns != 0);
+    if kept != (books == Books::Kept) {
+        bail!("the runtime with books keeps none, or the one without some");
+    }
+    Ok(())
+}
+
 /// Overhead that belongs to no activity but the cell, ns.
 fn cells_overhead(snapshot: &Snapshot) -> i64 {
     let cell = snapshot.activities.iter().filter(|a| a.kind == books::Kind::Cell);
@@ -302,13 +337,8 @@ fn least(values: &mut [f64]) -> f64 {
     values[values.len() / 10]
 }
 
-/// Loads cells in turns. `start`: starts one of them.
-fn compare(
-    bench: &Bench,
-    name: &str,
-    goal: f64,
-    mut start: impl FnMut(usize) -> Result<Box<dyn Loaded>>,
-) -> Result<Row> {
+/// Loads cells in turns.
+fn compare(bench: &Bench, name: &str, goal: f64, start: &mut Start) -> Result<Row> {
     let seconds = f64::from(bench.options.seconds);
     let (mut overhead, mut asleep, mut worked) = (0.0, 0.0, 0.0);
     let (mut rates, mut cpus, mut series) = (Vec::new(), Vec::new(), Vec::new());
@@ -319,13 +349,10 @@ fn compare(
         series.clear();
         let mut cells = Vec::new();
         for which in ORDERS[one % ORDERS.len()] {
-            let mut cell = start(which)?;
+            let mut cell = start(CELLS[which])?;
             // Fills caches and branch predictors; does not count.
             cell.load(1.0)?;
-            let kept = cell.look()?.activities.iter().any(|a| a.resources.of(Resource::Thread).ns != 0);
-            if kept != (CELLS[which] == Books::Kept) {
-                bail!("the runtime with books keeps none, or the one without some");
-            }
+            keeps(&*cell, CELLS[which])?;
             cells.push((which, cell));
         }
         cells.sort_by_key(|(which, _)| *which);
