@@ -115,6 +115,11 @@ impl Cause {
         (self != Cause::NOBODY && self.is_there()).then(|| class_of(self.0 % ACTIVITIES_MAX as u32))
     }
 
+    /// The same, or nobody if it was given up.
+    pub(crate) fn known(self) -> Cause {
+        if self.is_there() { self } else { Cause::NOBODY }
+    }
+
     /// Has the activity not been given up yet? It may be at any time.
     fn is_there(self) -> bool {
         let sheets = SHEETS[(self.0 % ACTIVITIES_MAX as u32) as usize].load(Ordering::Acquire);

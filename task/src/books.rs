@@ -147,9 +147,8 @@ pub(crate) struct Meter {
     longest: Cell<(Resource, u64)>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
-    /// The activity that the core worked for when it looked last, and what that one had.
-    looked_for: Cell<Cause>,
-    looked_at: Cell<Times>,
+    /// For each space: the activity that the core worked for when it looked there last, and what that one had.
+    looked: [Cell<(Cause, Times)>; SPACES],
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// From which average on a kind is timed each time, ns.
@@ -290,8 +289,7 @@ impl Meter {
             longest: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had::NOTHING) }; SPACES],
-            looked_for: Cell::new(Cause::NOBODY),
-            looked_at: Cell::new([0; Resource::Idle as usize]),
+            looked: [const { Cell::new((Cause::NOBODY, [0; Resource::Idle as usize])) }; SPACES],
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
@@ -460,8 +458,8 @@ impl Meter {
     }
 
     /// The core has worked for `ran` ns, by the clock, in its current space; what that was is in the sheets. If that is much,
-    /// it looks how much of it the processor was elsewhere: that is taken from what the core was at last, or from a message that
-    /// took most of that time.
+    /// it looks how much of it the processor was elsewhere: that is taken from a message that took most of that time, or from what was
+    /// done since the last look if that was for the same activity, or else from what the core was at last.
     #[inline]
     pub fn worked(&self, ran: u64) {
         self.worked_or_not(ran, LOOK_AFTER);
@@ -470,11 +468,12 @@ impl Meter {
     /// The same; so much work, ns, is much.
     #[inline]
     fn worked_or_not(&self, ran: u64, much: u64) {
-        let Some(had) = self.had.get(self.local.space.load(Ordering::Relaxed) as usize) else { return };
+        let space = self.local.space.load(Ordering::Relaxed) as usize;
+        let Some(had) = self.had.get(space) else { return };
         let before = had.get();
         had.set(Had { work: before.work + ran, ..before });
         if before.work + ran >= much {
-            self.look_at_stolen(had);
+            self.look_at_stolen(space);
         }
     }
 
@@ -487,7 +486,8 @@ impl Meter {
     }
 
     #[cold]
-    fn look_at_stolen(&self, had: &Cell<Had>) {
+    fn look_at_stolen(&self, space: usize) {
+        let had = &self.had[space];
         let cell = &activity::sheet(ROOT, self.core).entries;
         let [overhead, idle, taken] =
             [Resource::Overhead, Resource::Idle, Resource::Stolen].map(|r| &cell[r as usize].time);
@@ -497,36 +497,46 @@ impl Meter {
         let Some(now) = platform().cpu_time() else { return };
         had.set(Had { by_then: now, ..none });
         // The thread, and its activity, may have ended since.
-        let who = self.who.get();
+        let who = self.who.get().known();
         let entries = &who.sheet(self.core).entries;
         let times = || -> Times { from_fn(|n| entries[n].time.load(Ordering::Relaxed).max(0)) };
-        let looked_for = self.looked_for.replace(who);
         // The first look in the first space, or another thread of the host stands for the core there now.
         if before.by_then == 0 || now < before.by_then {
-            self.looked_at.set(times());
+            self.looked[space].set((who, times()));
             return;
         }
+        let (looked_for, at_last_look) = self.looked[space].get();
         let stolen = (before.work + before.left) as i64 - (now - before.by_then) as i64;
         if stolen >= 0 {
+            let all = times();
             let (served, longest) = self.longest.replace(NO_MESSAGE);
             let is_message = longest >= stolen as u64 && longest > before.work / 2;
-            let (last, all) = (if is_message { served } else { self.settled.get() } as usize, times());
-            let only_last = || from_fn(|n| if n == last { all[n] } else { 0 });
-            // In many pieces, it was taken from whatever the core was at since it looked, most from what took most of that time, be that
-            // because it is what lets others go first: a message that wakes whom its processor is given.
-            let since = if is_message || who != looked_for {
-                only_last()
+            let is_known = who != Cause::NOBODY;
+            let parts = if is_known && !is_message && who == looked_for {
+                // In pieces: from all that was done since, most from what seems to have taken most of that time, be that because it
+                // is what lets others go first, as a message that wakes whom its processor is given.
+                from_fn(|n| (all[n] - at_last_look[n]).max(0))
             } else {
-                let before = self.looked_at.get();
-                from_fn(|n| (all[n] - before[n]).max(0))
+                let last = if is_message { served } else { self.settled.get() } as usize;
+                from_fn(|n| if n == last { all[n] } else { 0 })
             };
-            let of_that = take(entries, &since, stolen);
-            // Who has had less than that has not lost all of it since: the rest is from what it has had before, or looked for the next time.
-            let part = of_that + take(entries, &times(), stolen - of_that);
+            let mut part = take(entries, &parts, stolen);
+            if is_known {
+                // Who has had less than that has not lost all of it there: the rest is from what else it has had.
+                part += take(entries, &times(), stolen - part);
+            }
+            // Or looked for the next time.
             had.set(Had { by_then: now, left: (stolen - part) as u64, ..none });
             add(taken, part);
-            if is_message && self.settled.get() == Resource::Thread {
-                current().was_held_up(served, of_that as u64);
+            if self.settled.get() == Resource::Thread {
+                let left = times();
+                let of = |r: Resource| (all[r as usize] - left[r as usize]) as u64;
+                let messages = Resource::SERVING.into_iter().chain([Resource::Timer, Resource::Completion]);
+                let (me, message) = (current(), if is_message { of(served) } else { 0 });
+                if is_message {
+                    me.was_held_up(served, message);
+                }
+                me.took_less_in_messages(messages.map(of).sum::<u64>().saturating_sub(message));
             }
             self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);
@@ -544,7 +554,7 @@ impl Meter {
             let idle = none.idle - asleep;
             had.set(Had { by_then: now - (more - asleep - leaving) as u64, idle, ..Had::NOTHING });
         }
-        self.looked_at.set(times());
+        self.looked[space].set((who, times()));
     }
 
     /// How much of what the current thread's message was charged with it had, ns; it stood for so many. If it took long, it is looked

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::overhead::{Books, Ratio, build_without_books, each_load, keeps, needs, runtime_without_books};
+use super::overhead::{
+    Books, LOADS, Ratio, build_without_books, each_load, keeps, needs, runtime_without_books,
+};
 use super::{Bench, atoll};
 use crate::build;
 use crate::guests::{Guest, INSTRUCTIONS_PER_US, Workshop};
@@ -17,8 +19,8 @@ use crate::system::{find, median, need};
 
 /// How long the machine may say nothing: two cells start and are loaded meanwhile, at a tenth of a processor's speed.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Programs that the loads use beside their servers: for groups of processes, and to end them.
-const BESIDE: [&str; 2] = ["/bin/sh", "kill"];
+/// Programs that the loads use beside their servers, with their packages: for groups of processes, and to end them.
+const BESIDE: [(&str, &str); 2] = [("/bin/sh", "dash"), ("kill", "procps")];
 /// What a round in the machine says, and that it has done all.
 const ROUND: &str = "bench: round ";
 const DONE: &str = "bench: done";
@@ -57,11 +59,11 @@ struct Rows {
 /// Boots the machine and shows what it says.
 pub fn measure(bench: &Bench) -> Result<()> {
     build_without_books()?;
-    let wanted = needs();
+    let wanted = [needs(), BESIDE.to_vec()].concat();
     need(&wanted)?;
     let workshop = Workshop::new(&bench.dir)?;
     let mut programs = vec![std::env::current_exe()?, atoll(), bench.loads.clone().into()];
-    for name in wanted.iter().map(|(name, _)| *name).chain(BESIDE) {
+    for (name, _) in wanted {
         programs.push(find(name).with_context(|| format!("there is no program {name}"))?);
     }
     let runtimes = [build::top().join("target/release/atoll-runtime"), runtime_without_books()];
@@ -77,7 +79,8 @@ pub fn measure(bench: &Bench) -> Result<()> {
     if !bench.options.json {
         println!(
             "instructions, {rounds} rounds: of a request or run, its kernel's work included, in a cell with books and one without on\n\
-             {kernel} in QEMU; the ratio in percent, with what it is between with a confidence of 95 %"
+             {kernel} in QEMU; the ratio in percent, with what it is between with a confidence of 95 %,\n\
+             of fewer than 6 rounds with the least and the most"
         );
         println!("  {:28}{:>8}{:>16}{:>16}{:>24}", "", "goal", "with books", "without", "ratio");
     }
@@ -85,10 +88,15 @@ pub fn measure(bench: &Bench) -> Result<()> {
     let (mut rows, mut of_one): (Vec<Row>, Vec<Round>) = (Vec::new(), Vec::new());
     loop {
         let Some(line) = guest.next(PATIENCE)? else { bail!("the machine has ended:\n{}", guest.text()) };
-        let round: Option<Round> = line.strip_prefix(ROUND).map(serde_json::from_str).transpose()?;
-        if let Some(round) = round {
+        let (is_done, line) = (line == DONE, line.to_string());
+        if let Some(round) = line.strip_prefix(ROUND) {
+            let round: Round = serde_json::from_str(round)
+                .with_context(|| format!("the machine says {line:?}:\n{}", guest.text()))?;
             let ratio = round.kept * 100.0 / round.none;
             eprintln!("{}, round {} of {rounds}: {ratio:.1}", round.name, of_one.len() + 1);
+            if of_one.first().is_some_and(|first| first.name != round.name) {
+                bail!("a round of {} has not arrived:\n{}", of_one[0].name, guest.text());
+            }
             of_one.push(round);
         }
         if of_one.len() == rounds {
@@ -99,9 +107,12 @@ pub fn measure(bench: &Bench) -> Result<()> {
             }
             rows.push(row);
         }
-        if line == DONE {
+        if is_done {
             break;
         }
+    }
+    if rows.len() != LOADS || !of_one.is_empty() {
+        bail!("the machine has not done all of its work:\n{}", guest.text());
     }
     // As a table, its lines have been printed as they came.
     if bench.options.json { bench.show("instructions", &Rows { rounds, kernel, rows }, "") } else { Ok(()) }

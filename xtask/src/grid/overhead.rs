@@ -23,6 +23,9 @@ const SERVERS: [(&str, Kind, u32, f64); 4] = [
     ("redis, get and set", Kind::Redis, 1, 5.0),
 ];
 
+/// They and the batches.
+pub const LOADS: usize = SERVERS.len() + 2;
+
 /// Of SQLite: a table filled, indexed, asked and emptied.
 const SQL: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, v TEXT);
 BEGIN;
@@ -84,7 +87,7 @@ struct Row {
 /// A ratio, percent, of as many as there were starts.
 #[derive(Serialize)]
 pub struct Ratio {
-    pub median: f64,
+    median: f64,
     /// Between which the median of all starts that there could be is, with a confidence of 95 %.
     interval: (f64, f64),
 }
@@ -179,10 +182,14 @@ pub fn build_without_books() -> Result<()> {
     build::run(command.arg("--target-dir").arg(build::top().join("target/without-books")))
 }
 
-/// What the loads need: programs, with their packages.
+/// What batches need: programs, with their packages.
+const NEEDS: [(&str, &str); 2] = [("sqlite3", "sqlite3"), ("/usr/bin/python3", "python3-minimal")];
+
+/// The same of all loads.
 pub fn needs() -> Vec<(&'static str, &'static str)> {
-    let mut all: Vec<_> = SERVERS.iter().flat_map(|(_, kind, ..)| kind.needs()).copied().collect();
-    all.extend([("sqlite3", "sqlite3"), ("/usr/bin/python3", "python3-minimal")]);
+    let mut all: Vec<_> =
+        SERVERS.iter().flat_map(|(_, kind, ..)| kind.needs()).chain(&NEEDS).copied().collect();
+    all.sort_unstable();
     all.dedup();
     all
 }
@@ -193,6 +200,7 @@ pub fn each_load(bench: &Bench, mut todo: impl FnMut(&str, f64, &mut Start) -> R
     let runtime = |books| (books == Books::None).then_some(&*runtime);
     let mut port = 17_700;
     for (name, kind, pipeline, goal) in SERVERS {
+        need(kind.needs())?;
         let mut start = |books| -> Result<Box<dyn Loaded>> {
             port += 1;
             let dir = bench.dir.join(port.to_string());
@@ -215,6 +223,9 @@ pub fn each_load(bench: &Bench, mut todo: impl FnMut(&str, f64, &mut Start) -> R
             "without SQLite and Python: their time is counted in a control group (cgroups(7)), which only root can make here"
         );
     }
+    if counts {
+        need(&NEEDS)?;
+    }
     let mut started = 0;
     for (name, words) in batches.into_iter().filter(|_| counts) {
         let words = [&[&bench.loads[..], "rounds"], words].concat();
@@ -232,7 +243,6 @@ pub fn each_load(bench: &Bench, mut todo: impl FnMut(&str, f64, &mut Start) -> R
 
 pub fn measure(bench: &Bench) -> Result<()> {
     build_without_books()?;
-    need(&needs())?;
     let mut rows = Vec::new();
     if !bench.options.json {
         println!(
