@@ -26,14 +26,15 @@ const QEMU: &str = "-nodefaults -no-user-config -display none -no-reboot -cpu ma
 /// Memory of a machine, MiB, and of one in which cells run on Linux.
 const MEMORY: usize = 768;
 const MEMORY_FOR_CELLS: usize = 4096;
-/// QEMU's options for a machine whose clocks are the instructions that it executes: the processor's time stamp counter goes on by one with
-/// each, and idle time takes none of ours.
+/// QEMU's options for a machine whose clocks are the instructions that it executes: they go on by a nanosecond with each, as the processor's
+/// time stamp counter does by one. Idle time takes none of ours.
 const BY_INSTRUCTIONS: [&str; 4] = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"];
-/// How many of them such a Linux takes for a microsecond: as all its other clocks do, too.
-pub const INSTRUCTIONS_PER_US: f64 = 1000.0;
+/// How many of them its Linux takes for a microsecond: as servers execute on processors of 2026, whose requests so take as long as they do there,
+/// and so find as many of the things that are done after a time. Its timers run out too soon by that clock, and are set anew once or more.
+pub const INSTRUCTIONS_PER_US: f64 = 2000.0;
 /// Tells it so, and has it trust that clock. What its processor doesn't have needs no protection. Its own lines are not to come between ours.
 const CLOCKED_BY_INSTRUCTIONS: &str =
-    " tsc_early_khz=1000000 tsc=reliable mitigations=off loglevel=4 groups=1";
+    " tsc_early_khz=2000000 tsc=reliable mitigations=off loglevel=4 groups=1";
 /// Linux's modules for a virtio network device on PCI, each before those that need it.
 const MODULES: [&str; 8] = [
     "drivers/virtio/virtio_ring.ko",
