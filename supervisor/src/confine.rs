@@ -82,6 +82,9 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (SOL_SOCKET, libc::SO_TIMESTAMPNS as u64, "SO_TIMESTAMPNS"),
     (SOL_SOCKET, libc::SO_RXQ_OVFL as u64, "SO_RXQ_OVFL"),
     (SOL_SOCKET, libc::SO_MAX_PACING_RATE as u64, "SO_MAX_PACING_RATE"),
+    (SOL_SOCKET, libc::SO_NO_CHECK as u64, "SO_NO_CHECK"),
+    (SOL_SOCKET, numbers::SO_BUF_LOCK, "SO_BUF_LOCK"),
+    (SOL_SOCKET, numbers::SO_TXREHASH, "SO_TXREHASH"),
     (TCP, libc::TCP_NODELAY as u64, "TCP_NODELAY"),
     (TCP, libc::TCP_CONGESTION as u64, "TCP_CONGESTION"),
     (TCP, libc::TCP_CORK as u64, "TCP_CORK"),
@@ -98,13 +101,20 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (TCP, libc::TCP_NOTSENT_LOWAT as u64, "TCP_NOTSENT_LOWAT"),
     (TCP, libc::TCP_THIN_LINEAR_TIMEOUTS as u64, "TCP_THIN_LINEAR_TIMEOUTS"),
     (TCP, libc::TCP_WINDOW_CLAMP as u64, "TCP_WINDOW_CLAMP"),
+    (TCP, libc::TCP_THIN_DUPACK as u64, "TCP_THIN_DUPACK"),
+    (TCP, libc::TCP_SAVE_SYN as u64, "TCP_SAVE_SYN"),
+    (TCP, numbers::TCP_FASTOPEN_NO_COOKIE, "TCP_FASTOPEN_NO_COOKIE"),
     (UDP, libc::UDP_CORK as u64, "UDP_CORK"),
     (UDP, libc::UDP_SEGMENT as u64, "UDP_SEGMENT"),
     (UDP, libc::UDP_GRO as u64, "UDP_GRO"),
+    (UDP, numbers::UDP_NO_CHECK6_TX, "UDP_NO_CHECK6_TX"),
+    (UDP, numbers::UDP_NO_CHECK6_RX, "UDP_NO_CHECK6_RX"),
     (IP, libc::IP_FREEBIND as u64, "IP_FREEBIND"),
     (IP, libc::IP_BIND_ADDRESS_NO_PORT as u64, "IP_BIND_ADDRESS_NO_PORT"),
     (IP, libc::IP_RECVORIGDSTADDR as u64, "IP_RECVORIGDSTADDR"),
     (IP, libc::IP_MINTTL as u64, "IP_MINTTL"),
+    (IP, libc::IP_UNICAST_IF as u64, "IP_UNICAST_IF"),
+    (IP, numbers::IP_LOCAL_PORT_RANGE, "IP_LOCAL_PORT_RANGE"),
     (IP, libc::IP_TOS as u64, "IP_TOS"),
     (IP, libc::IP_TTL as u64, "IP_TTL"),
     (IP, libc::IP_PKTINFO as u64, "IP_PKTINFO"),
@@ -142,6 +152,10 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (IPV6, libc::IPV6_RECVTCLASS as u64, "IPV6_RECVTCLASS"),
     (IPV6, libc::IPV6_RECVHOPLIMIT as u64, "IPV6_RECVHOPLIMIT"),
     (IPV6, libc::IPV6_UNICAST_HOPS as u64, "IPV6_UNICAST_HOPS"),
+    (IPV6, libc::IPV6_MINHOPCOUNT as u64, "IPV6_MINHOPCOUNT"),
+    (IPV6, libc::IPV6_UNICAST_IF as u64, "IPV6_UNICAST_IF"),
+    (IPV6, libc::IPV6_ADDR_PREFERENCES as u64, "IPV6_ADDR_PREFERENCES"),
+    (IPV6, libc::IPV6_AUTOFLOWLABEL as u64, "IPV6_AUTOFLOWLABEL"),
     (IPV6, libc::IPV6_MULTICAST_IF as u64, "IPV6_MULTICAST_IF"),
     (IPV6, libc::IPV6_MULTICAST_HOPS as u64, "IPV6_MULTICAST_HOPS"),
     (IPV6, libc::IPV6_MULTICAST_LOOP as u64, "IPV6_MULTICAST_LOOP"),
@@ -161,6 +175,13 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
 #[allow(non_upper_case_globals, reason = "as the crate writes them")]
 mod numbers {
     pub use libc::*;
+    // What the crate does not have, from linux/socket.h, in.h, tcp.h and udp.h.
+    pub const SO_BUF_LOCK: u64 = 72;
+    pub const SO_TXREHASH: u64 = 74;
+    pub const TCP_FASTOPEN_NO_COOKIE: u64 = 34;
+    pub const UDP_NO_CHECK6_TX: u64 = 101;
+    pub const UDP_NO_CHECK6_RX: u64 = 102;
+    pub const IP_LOCAL_PORT_RANGE: u64 = 51;
     // Too new for the crate: Linux 6.7.
     pub const SYS_futex_wake: i64 = 454;
     pub const SYS_futex_wait: i64 = 455;
