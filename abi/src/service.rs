@@ -110,7 +110,10 @@ pub enum Op {
     SeekData,
     /// Locks the file of handle `arg[0]` from `arg[2]` for `arg[3]` bytes (0: to
     /// its end), for the whole cell: `arg[1]` = 0 unlock, 1 to read, 2 to write,
-    /// by `fcntl(F_OFD_SETLK)`; 4 more, by `flock(2)`. Never waits: EAGAIN.
+    /// by `fcntl(F_OFD_SETLK)`; 4 more, by `flock(2)`. Never waits: EAGAIN. With 8 more,
+    /// `arg[0]` is a mount, and the file of path `a` on it is opened before, to be written if that
+    /// may be: value: its handle, which is there only if it was locked. `b` has a [`HostAttr`] with
+    /// the device and number that it must have: ESTALE if it is another one.
     Lock,
     /// Attributes of name after name of the path `a` on mount `arg[0]`, whose first `arg[1]` bytes
     /// are a directory that is not asked for: a [`HostAttr`] each into `b`. Ends behind what is no
@@ -412,9 +415,9 @@ impl Request {
                 | Op::Create
                 | Op::Release,
             ) => [a, 0, 0],
-            Some(Op::Write | Op::Rename | Op::Link | Op::SymLink | Op::SetAttr | Op::ExtendedAttr) => {
-                [a, b, 0]
-            }
+            Some(
+                Op::Write | Op::Rename | Op::Link | Op::SymLink | Op::SetAttr | Op::ExtendedAttr | Op::Lock,
+            ) => [a, b, 0],
             _ => [0; 3],
         }
     }

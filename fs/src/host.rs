@@ -2188,28 +2188,34 @@ impl HostFile {
         self.install(s, handle, attr);
     }
 
-    /// Opens the handle that holds the cell's locks: one that is never exchanged for another.
-    fn open_for_locks(&self) -> Result<u64> {
-        let node = self.node.lock().upgrade().ok_or(Errno::ENOENT)?;
-        let path = buffer(&node.path()?);
-        let mut out = buffer(HostAttr::default().as_bytes());
-        let out_extent = extent_mut(&mut out);
-        let open = |flags: u32| {
-            let mut r = self.fs.request(Op::Open, &Cred::root());
-            r.arg[1] = u64::from(flags);
-            r.a = extent(&path);
-            r.b = out_extent;
-            call(r)
+    /// Opens the handle that holds the cell's locks, one that is never exchanged for another, and has this `Op::Lock` done with it. False:
+    /// there is no name any more by which it could be opened, or another handle holds them by now.
+    fn lock_opened(&self, mut r: Request) -> Result<bool> {
+        let Some(node) = self.node.lock().upgrade() else { return Ok(false) };
+        let path = match node.path() {
+            Err(Errno::ENOENT) => return Ok(false),
+            path => buffer(&path?),
         };
-        let number = open(linux::O_RDWR).or_else(|_| open(linux::O_RDONLY))?;
-        let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        let mut attr =
+            buffer(HostAttr { dev: self.key.0, ino: self.key.1, ..HostAttr::default() }.as_bytes());
+        let to = self.fs.request(Op::Lock, &Cred::root());
+        (r.uid, r.gid, r.arg[0]) = (to.uid, to.gid, to.arg[0]);
+        r.arg[1] |= 8;
+        r.a = extent(&path);
+        r.b = extent_mut(&mut attr);
+        let number = match call(r) {
+            Err(Errno::ENOENT | Errno::ESTALE) => return Ok(false),
+            number => number?,
+        };
         let mut s = self.state.lock();
-        if (attr.dev, attr.ino) != self.key || s.locks.is_some() {
-            release_number(number);
-            return s.locks.ok_or(Errno::ENOENT);
+        if s.locks.is_some() {
+            drop(s);
+            // Waited for: it is locked by the other one after that.
+            let _ = call(release_of(number));
+            return Ok(false);
         }
         s.locks = Some(number);
-        Ok(number)
+        Ok(true)
     }
 
     fn drop_handle(&self, s: &mut State) {
@@ -3020,21 +3026,22 @@ impl File for HostFile {
             // Who gets the lock next sees what was written under it. Whatever becomes of that, the lock is given back.
             self.flush_for_later();
         }
-        let known = self.state.lock().locks;
-        let number = match known {
-            Some(number) => number,
-            None if lock.write.is_none() => return Ok(()),
-            None => match self.open_for_locks() {
-                // Without a name, nobody else finds it.
-                Err(Errno::ENOENT) => return Ok(()),
-                opened => opened?,
-            },
-        };
         let mut r = Request::new(Op::Lock);
         let kind = lock.write.map_or(0, |write| if write { 2 } else { 1 });
         let len = if lock.end >= i64::MAX as u64 { 0 } else { lock.end - lock.start };
-        r.arg = [number, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
-        call(r)?;
+        r.arg = [0, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
+        let known = self.state.lock().locks;
+        let is_done = match known {
+            Some(_) => false,
+            None if lock.write.is_none() => return Ok(()),
+            None => self.lock_opened(r)?,
+        };
+        if !is_done {
+            // Another thread may have opened the handle meanwhile; or nobody else finds the file.
+            let Some(number) = self.state.lock().locks else { return Ok(()) };
+            r.arg[0] = number;
+            call(r)?;
+        }
         if lock.write.is_some() {
             self.fs.locked.store(platform().now(), Ordering::SeqCst);
             crate::paths::changed();

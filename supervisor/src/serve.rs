@@ -870,30 +870,7 @@ impl Server {
                 Ok(Reply { value: n as u64, extra: total, fd: None })
             }
             Op::ExtendedAttr => self.extended_attr(r),
-            Op::Lock => {
-                let h = self.handle(r.arg[0])?;
-                // Nor are others on the host to wait for what a cell may only read.
-                if let Some(mount) = h.mount {
-                    self.writable(mount)?;
-                }
-                let kind = r.arg[1] & 3;
-                if r.arg[1] & 4 != 0 {
-                    let operation =
-                        [libc::LOCK_UN, libc::LOCK_SH, libc::LOCK_EX, libc::LOCK_UN][kind as usize];
-                    // SAFETY: no memory is involved.
-                    check(unsafe { libc::flock(h.fd.as_raw_fd(), operation | libc::LOCK_NB) } as i64)?;
-                    return Reply::value(0);
-                }
-                let kinds = [libc::F_UNLCK, libc::F_RDLCK, libc::F_WRLCK, libc::F_UNLCK];
-                // SAFETY: a plain structure.
-                let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-                lock.l_type = kinds[kind as usize] as i16;
-                lock.l_start = i64::try_from(r.arg[2]).map_err(|_| Errno::EINVAL)?;
-                lock.l_len = i64::try_from(r.arg[3]).map_err(|_| Errno::EINVAL)?;
-                // SAFETY: a valid structure.
-                check(unsafe { libc::fcntl(h.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } as i64)?;
-                Reply::value(0)
-            }
+            Op::Lock => self.lock(r),
             Op::SeekData => {
                 let h = self.handle(r.arg[0])?;
                 let from = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
@@ -1043,6 +1020,52 @@ impl Server {
         let handle = Arc::new(Handle { fd, write, mount: Some(r.arg[0]) });
         let value = self.add_handle(&handle)?;
         Ok(Reply { value, extra: 0, fd: (r.arg[3] == 1).then_some(handle) })
+    }
+
+    /// Locks a file, which is opened for that if it is not yet.
+    fn lock(&self, r: &Request) -> Outcome {
+        if r.arg[1] & 8 == 0 {
+            return self.lock_handle(r.arg[0], r).map(|()| Reply { value: 0, extra: 0, fd: None });
+        }
+        let wanted = self.copy_in(r.b, size_of::<HostAttr>())?;
+        let wanted = HostAttr::read_from_bytes(&wanted).map_err(|_| Errno::EINVAL)?;
+        let open = |flags: i32| self.open(&Request { arg: [r.arg[0], flags as u64, 0, 0], ..*r });
+        let opened = open(libc::O_RDWR).or_else(|_| open(libc::O_RDONLY))?;
+        let locked = (|| {
+            let (attr, _) = attributes(self.handle(opened.value)?.fd.as_raw_fd())?;
+            if (attr.dev, attr.ino) != (wanted.dev, wanted.ino) {
+                return Err(Errno::ESTALE);
+            }
+            self.lock_handle(opened.value, r)
+        })();
+        if locked.is_err() {
+            drop(self.forget_handle(opened.value));
+        }
+        locked.map(|()| opened)
+    }
+
+    fn lock_handle(&self, number: u64, r: &Request) -> std::result::Result<(), Errno> {
+        let h = self.handle(number)?;
+        // Nor are others on the host to wait for what a cell may only read.
+        if let Some(mount) = h.mount {
+            self.writable(mount)?;
+        }
+        let (fd, kind) = (h.fd.as_raw_fd(), r.arg[1] as usize & 3);
+        if r.arg[1] & 4 != 0 {
+            let operation = [libc::LOCK_UN, libc::LOCK_SH, libc::LOCK_EX, libc::LOCK_UN][kind];
+            // SAFETY: no memory is involved.
+            check(unsafe { libc::flock(fd, operation | libc::LOCK_NB) } as i64)?;
+        } else {
+            let kinds = [libc::F_UNLCK, libc::F_RDLCK, libc::F_WRLCK, libc::F_UNLCK];
+            // SAFETY: a plain structure.
+            let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+            lock.l_type = kinds[kind] as i16;
+            lock.l_start = i64::try_from(r.arg[2]).map_err(|_| Errno::EINVAL)?;
+            lock.l_len = i64::try_from(r.arg[3]).map_err(|_| Errno::EINVAL)?;
+            // SAFETY: a valid structure.
+            check(unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const lock) } as i64)?;
+        }
+        Ok(())
     }
 
     /// Looks at name after name of a path.
