@@ -113,7 +113,8 @@ pub enum Op {
     /// by `fcntl(F_OFD_SETLK)`; 4 more, by `flock(2)`. Never waits: EAGAIN. With 8 more,
     /// `arg[0]` is a mount, and the file of path `a` on it is opened before, to be written if that
     /// may be: value: its handle, which is there only if it was locked. `b` has a [`HostAttr`] with
-    /// the device and number that it must have: ESTALE if it is another one.
+    /// the device and number that it must have, ENOENT if it is another one, and nothing that
+    /// counts afterwards.
     Lock,
     /// Attributes of name after name of the path `a` on mount `arg[0]`, whose first `arg[1]` bytes
     /// are a directory that is not asked for: a [`HostAttr`] each into `b`. Ends behind what is no
@@ -618,6 +619,8 @@ mod tests {
         assert_eq!(request(Op::StreamControl, 36, 0).given(), [36, 0, 0]);
         assert_eq!(request(Op::StreamControl, 36, 0).filled(&answer(0, 0)), [36, 0, 0]);
         assert_eq!(request(Op::ExtendedAttr, 3, 40).given(), [3, 40, 0]);
+        let lock = request(Op::Lock, 3, 40);
+        assert_eq!((lock.given(), lock.filled(&answer(7, 0))), ([3, 40, 0], [0; 3]));
         let changed = size_of::<HostChanged>() as u64;
         for op in Op::ALL.into_iter().filter(|op| op.changes_tree()) {
             let mut change = request(op, 3, 40);

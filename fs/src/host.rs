@@ -2188,8 +2188,32 @@ impl HostFile {
         self.install(s, handle, attr);
     }
 
-    /// Opens the handle that holds the cell's locks, one that is never exchanged for another, and has this `Op::Lock` done with it. False:
-    /// there is no name any more by which it could be opened, or another handle holds them by now.
+    /// Opens the handle that holds the cell's locks: one that is never exchanged for another.
+    fn open_for_locks(&self) -> Result<u64> {
+        let node = self.node.lock().upgrade().ok_or(Errno::ENOENT)?;
+        let path = buffer(&node.path()?);
+        let mut out = buffer(HostAttr::default().as_bytes());
+        let out_extent = extent_mut(&mut out);
+        let open = |flags: u32| {
+            let mut r = self.fs.request(Op::Open, &Cred::root());
+            r.arg[1] = u64::from(flags);
+            r.a = extent(&path);
+            r.b = out_extent;
+            call(r)
+        };
+        let number = open(linux::O_RDWR).or_else(|_| open(linux::O_RDONLY))?;
+        let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        let mut s = self.state.lock();
+        if (attr.dev, attr.ino) != self.key || s.locks.is_some() {
+            release_number(number);
+            return s.locks.ok_or(Errno::ENOENT);
+        }
+        s.locks = Some(number);
+        Ok(number)
+    }
+
+    /// The same, and has this `Op::Lock` done with it, in one message. False: there is no name any more by which it could be opened, or
+    /// another handle holds them by now. EAGAIN: others have locked it, and there is no handle yet.
     fn lock_opened(&self, mut r: Request) -> Result<bool> {
         let Some(node) = self.node.lock().upgrade() else { return Ok(false) };
         let path = match node.path() {
@@ -2204,7 +2228,7 @@ impl HostFile {
         r.a = extent(&path);
         r.b = extent_mut(&mut attr);
         let number = match call(r) {
-            Err(Errno::ENOENT | Errno::ESTALE) => return Ok(false),
+            Err(Errno::ENOENT) => return Ok(false),
             number => number?,
         };
         let mut s = self.state.lock();
@@ -3034,10 +3058,17 @@ impl File for HostFile {
         let is_done = match known {
             Some(_) => false,
             None if lock.write.is_none() => return Ok(()),
-            None => self.lock_opened(r)?,
+            None => match self.lock_opened(r) {
+                // Who waits waits for this file, whatever becomes of its name meanwhile.
+                Err(Errno::EAGAIN) => match self.open_for_locks() {
+                    Err(Errno::ENOENT) => return Ok(()),
+                    opened => opened.map(|_| false)?,
+                },
+                locked => locked?,
+            },
         };
         if !is_done {
-            // Another thread may have opened the handle meanwhile; or nobody else finds the file.
+            // Without one, nobody else finds the file.
             let Some(number) = self.state.lock().locks else { return Ok(()) };
             r.arg[0] = number;
             call(r)?;

@@ -1034,7 +1034,7 @@ impl Server {
         let locked = (|| {
             let (attr, _) = attributes(self.handle(opened.value)?.fd.as_raw_fd())?;
             if (attr.dev, attr.ino) != (wanted.dev, wanted.ino) {
-                return Err(Errno::ESTALE);
+                return Err(Errno::ENOENT);
             }
             self.lock_handle(opened.value, r)
         })();

@@ -115,11 +115,6 @@ impl Cause {
         (self != Cause::NOBODY && self.is_there()).then(|| class_of(self.0 % ACTIVITIES_MAX as u32))
     }
 
-    /// The same, or nobody if it was given up.
-    pub(crate) fn known(self) -> Cause {
-        if self.is_there() { self } else { Cause::NOBODY }
-    }
-
     /// Has the activity not been given up yet? It may be at any time.
     fn is_there(self) -> bool {
         let sheets = SHEETS[(self.0 % ACTIVITIES_MAX as u32) as usize].load(Ordering::Acquire);
@@ -129,13 +124,18 @@ impl Cause {
     /// The activity's sheet, or nobody's if it was given up before the core's last passage through a quiet point
     /// ([`crate::rcu`]).
     pub(crate) fn sheet(self, core: usize) -> &'static Sheet {
+        self.known_sheet(core).1
+    }
+
+    /// The same, and whose it is.
+    pub(crate) fn known_sheet(self, core: usize) -> (Cause, &'static Sheet) {
         let n = (self.0 % ACTIVITIES_MAX as u32) as usize;
         let sheets = SHEETS[n].load(Ordering::Acquire);
         if sheets.is_null() || !self.is_of_this_generation() {
-            return sheet(INFRASTRUCTURE, core);
+            return (Cause::NOBODY, sheet(INFRASTRUCTURE, core));
         }
         // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
-        unsafe { &*sheets.add(core) }
+        (self, unsafe { &*sheets.add(core) })
     }
 }
 

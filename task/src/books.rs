@@ -497,8 +497,8 @@ impl Meter {
         let Some(now) = platform().cpu_time() else { return };
         had.set(Had { by_then: now, ..none });
         // The thread, and its activity, may have ended since.
-        let who = self.who.get().known();
-        let entries = &who.sheet(self.core).entries;
+        let (who, sheet) = self.who.get().known_sheet(self.core);
+        let entries = &sheet.entries;
         let times = || -> Times { from_fn(|n| entries[n].time.load(Ordering::Relaxed).max(0)) };
         // The first look in the first space, or another thread of the host stands for the core there now.
         if before.by_then == 0 || now < before.by_then {
@@ -520,23 +520,14 @@ impl Meter {
                 let last = if is_message { served } else { self.settled.get() } as usize;
                 from_fn(|n| if n == last { all[n] } else { 0 })
             };
-            let mut part = take(entries, &parts, stolen);
-            if is_known {
-                // Who has had less than that has not lost all of it there: the rest is from what else it has had.
-                part += take(entries, &times(), stolen - part);
-            }
+            let of_that = take(entries, &parts, stolen);
+            // Who has had less than that has not lost all of it there: the rest is from what else it has had.
+            let part = of_that + if is_known { take(entries, &times(), stolen - of_that) } else { 0 };
             // Or looked for the next time.
             had.set(Had { by_then: now, left: (stolen - part) as u64, ..none });
             add(taken, part);
-            if self.settled.get() == Resource::Thread {
-                let left = times();
-                let of = |r: Resource| (all[r as usize] - left[r as usize]) as u64;
-                let messages = Resource::SERVING.into_iter().chain([Resource::Timer, Resource::Completion]);
-                let (me, message) = (current(), if is_message { of(served) } else { 0 });
-                if is_message {
-                    me.was_held_up(served, message);
-                }
-                me.took_less_in_messages(messages.map(of).sum::<u64>().saturating_sub(message));
+            if is_message && self.settled.get() == Resource::Thread {
+                current().was_held_up(served, of_that as u64);
             }
             self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);

@@ -331,7 +331,8 @@ impl Thread {
     /// The processor was elsewhere while it was in a message. For the core that runs it.
     #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
     pub(crate) fn was_held_up(&self, served: Resource, ns: u64) {
-        self.took_less_in_messages(ns);
+        self.system_time
+            .store(self.system_time.load(Ordering::Relaxed).saturating_sub(ns), Ordering::Relaxed);
         let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
         let is_its = |place: &&AtomicU64| of(place) == 0 || of(place) as u8 == served as u8;
         if let Some(place) = self.not_had.iter().find(is_its) {
@@ -358,12 +359,6 @@ impl Thread {
     #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
     pub(crate) fn took_in_messages(&self, ns: u64) {
         self.system_time.store(self.system_time.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
-    }
-
-    /// So much less of it was. For the core that runs it.
-    pub(crate) fn took_less_in_messages(&self, ns: u64) {
-        self.system_time
-            .store(self.system_time.load(Ordering::Relaxed).saturating_sub(ns), Ordering::Relaxed);
     }
 
     /// Adds a slice that has ended to its run time. For the core that ran it.

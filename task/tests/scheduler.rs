@@ -1645,8 +1645,6 @@ fn what_is_stolen_in_pieces_is_taken_from_what_was_done() {
                 let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                 let finished = count.clone();
                 let who = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"robbed").unwrap();
-                let system = Arc::new(AtomicU64::new(0));
-                let of_thread = system.clone();
                 let t = task::spawn(0, move || {
                     // From its first look on the core knows what it has.
                     burn(FIRST as u64);
@@ -1661,7 +1659,6 @@ fn what_is_stolen_in_pieces_is_taken_from_what_was_done() {
                             task::park_until(platform().now() + 20_000);
                         }
                     }
-                    of_thread.store(task::current().system_time(), Ordering::Relaxed);
                     done(&finished);
                 });
                 let t = t.unwrap();
@@ -1682,10 +1679,9 @@ fn what_is_stolen_in_pieces_is_taken_from_what_was_done() {
                 let rightly = seemed - AWAY * seemed / (seemed + OWN);
                 let right = near(stolen, AWAY * PIECES)
                     && near(own + writing, FIRST + (OWN + WRITING) * PIECES)
-                    && near(writing, rightly * PIECES)
-                    && near(system.load(Ordering::Relaxed) as i64, rightly * PIECES);
+                    && near(writing, rightly * PIECES);
                 if !right {
-                    eprintln!("{stolen} ns stolen, the thread had {own}, its messages {writing} {system:?}");
+                    eprintln!("{stolen} ns stolen, the thread had {own}, its messages {writing}");
                 }
                 platform().end(i32::from(!right));
             })

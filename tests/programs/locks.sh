@@ -40,3 +40,12 @@ touch other; : > seen
 { until grep -q there seen; do sleep 0.02; done; rm other; echo go; } | $RUN perl -e 'use Fcntl ":flock"; $| = 1; open my $f, "+<", "file" or die $!; print -e "other" ? "there\n" : "gone\n"; <STDIN>; flock $f, LOCK_EX or die $!; print -e "other" ? "there\n" : "gone\n"' > seen
 cat seen
 rm -f seen
+# Who waits for a lock waits for that file, even if its holder removes it meanwhile, or puts another one in its place.
+for how in unlink rename; do
+    touch one.lock; : > held; rm -f released
+    perl -e 'use Fcntl ":flock"; $| = 1; open my $f, "+<", "one.lock" or die $!; flock $f, LOCK_EX or die $!; print "held\n"; until (-e "waits") { select undef, undef, undef, 0.02 } select undef, undef, undef, 0.2; if ($ARGV[0] eq "unlink") { unlink "one.lock" or die $! } else { open my $n, ">", "new.lock" or die $!; rename "new.lock", "one.lock" or die $! } select undef, undef, undef, 0.4; open my $r, ">", "released" or die $!; close $r; exit 0' $how > held & pid=$!
+    until grep -q held held; do sleep 0.02; done
+    $RUN perl -e 'use Fcntl ":flock"; open my $f, "+<", "one.lock" or die $!; open my $w, ">", "waits" or die $!; close $w; flock $f, LOCK_EX or die $!; print -e "released" ? "waited\n" : "let in\n"'
+    wait $pid
+    rm -f one.lock held released waits
+done
