@@ -16,6 +16,7 @@
 //! takes, or has nothing to do, or is starting.
 #![allow(unsafe_code, reason = "the sheet that a core writes to is changed with each switch")]
 
+use alloc::boxed::Box;
 use core::array::from_fn;
 use core::cell::Cell;
 use core::ptr::null;
@@ -148,7 +149,7 @@ pub(crate) struct Meter {
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// For each space: the activity that the core worked for when it looked there last, and what that one had.
-    looked: [Cell<(Cause, Times)>; SPACES],
+    looked: Box<[Cell<(Cause, Times)>]>,
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// From which average on a kind is timed each time, ns.
@@ -289,7 +290,7 @@ impl Meter {
             longest: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had::NOTHING) }; SPACES],
-            looked: [const { Cell::new((Cause::NOBODY, [0; Resource::Idle as usize])) }; SPACES],
+            looked: (0..SPACES).map(|_| Cell::new((Cause::NOBODY, [0; Resource::Idle as usize]))).collect(),
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
