@@ -18,7 +18,7 @@
 
 use alloc::boxed::Box;
 use core::array::from_fn;
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -149,7 +149,7 @@ pub(crate) struct Meter {
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// For each space: the activity that the core worked for when it looked there last, and what that one had.
-    looked: Box<[Cell<(Cause, Times)>]>,
+    looked: OnceCell<Box<[Cell<(Cause, Times)>]>>,
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// From which average on a kind is timed each time, ns.
@@ -290,7 +290,7 @@ impl Meter {
             longest: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had::NOTHING) }; SPACES],
-            looked: (0..SPACES).map(|_| Cell::new((Cause::NOBODY, [0; Resource::Idle as usize]))).collect(),
+            looked: OnceCell::new(),
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
@@ -329,6 +329,9 @@ impl Meter {
 
     /// The core begins to work, for nobody yet.
     pub fn open(&self) {
+        // Not where it is made: the stack is small there.
+        let nothing = |_| Cell::new((Cause::NOBODY, [0; Resource::Idle as usize]));
+        self.looked.get_or_init(|| (0..SPACES).map(nothing).collect());
         let least = |tries: usize, f: &dyn Fn()| {
             let tries = (0..tries).map(|_| {
                 let start = platform().now();
@@ -502,11 +505,12 @@ impl Meter {
         let entries = &sheet.entries;
         let times = || -> Times { from_fn(|n| entries[n].time.load(Ordering::Relaxed).max(0)) };
         // The first look in the first space, or another thread of the host stands for the core there now.
+        let Some(looked) = self.looked.get().map(|looked| &looked[space]) else { return };
+        let (looked_for, at_last_look) = looked.get();
         if before.by_then == 0 || now < before.by_then {
-            self.looked[space].set((who, times()));
+            looked.set((who, times()));
             return;
         }
-        let (looked_for, at_last_look) = self.looked[space].get();
         let stolen = (before.work + before.left) as i64 - (now - before.by_then) as i64;
         if stolen >= 0 {
             let all = times();
@@ -546,7 +550,7 @@ impl Meter {
             let idle = none.idle - asleep;
             had.set(Had { by_then: now - (more - asleep - leaving) as u64, idle, ..Had::NOTHING });
         }
-        self.looked[space].set((who, times()));
+        looked.set((who, times()));
     }
 
     /// How much of what the current thread's message was charged with it had, ns; it stood for so many. If it took long, it is looked
