@@ -149,7 +149,7 @@ pub(crate) struct Meter {
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// For each space: the activity that the core worked for when it looked there last, and what that one had.
-    looked: OnceCell<Box<[Cell<(Cause, Times)>]>>,
+    looked: OnceCell<Box<[Cell<Seen>]>>,
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// From which average on a kind is timed each time, ns.
@@ -201,6 +201,9 @@ impl Had {
 
 /// What an activity's entries had on a core, ns: of those that time is taken from.
 type Times = [i64; Resource::Idle as usize];
+
+/// Whom the core worked for when it looked, and what that one had.
+type Seen = (Cause, Times);
 
 /// Takes so much time from entries, in proportion to these parts of theirs, but no more than the parts. Value: how much that was, ns.
 fn take(entries: &[Entry], parts: &Times, ns: i64) -> i64 {
