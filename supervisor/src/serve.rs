@@ -1025,7 +1025,8 @@ impl Server {
     /// Locks a file, which is opened for that if it is not yet.
     fn lock(&self, r: &Request) -> Outcome {
         if r.arg[1] & 8 == 0 {
-            return self.lock_handle(r.arg[0], r).map(|()| Reply { value: 0, extra: 0, fd: None });
+            self.lock_handle(r.arg[0], r)?;
+            return Reply::value(0);
         }
         let wanted = self.copy_in(r.b, size_of::<HostAttr>())?;
         let wanted = HostAttr::read_from_bytes(&wanted).map_err(|_| Errno::EINVAL)?;

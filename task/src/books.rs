@@ -507,9 +507,9 @@ impl Meter {
         let (who, sheet) = self.who.get().known_sheet(self.core);
         let entries = &sheet.entries;
         let times = || -> Times { from_fn(|n| entries[n].time.load(Ordering::Relaxed).max(0)) };
-        // The first look in the first space, or another thread of the host stands for the core there now.
         let Some(looked) = self.looked.get().map(|looked| &looked[space]) else { return };
         let (looked_for, at_last_look) = looked.get();
+        // The first look in the first space, or another thread of the host stands for the core there now.
         if before.by_then == 0 || now < before.by_then {
             looked.set((who, times()));
             return;

@@ -88,7 +88,10 @@ pub fn measure(bench: &Bench) -> Result<()> {
     let (mut rows, mut of_one): (Vec<Row>, Vec<Round>) = (Vec::new(), Vec::new());
     loop {
         let Some(line) = guest.next(PATIENCE)? else { bail!("the machine has ended:\n{}", guest.text()) };
-        let (is_done, line) = (line == DONE, line.to_string());
+        let line = line.to_string();
+        if line == DONE {
+            break;
+        }
         if let Some(round) = line.strip_prefix(ROUND) {
             let round: Round = serde_json::from_str(round)
                 .with_context(|| format!("the machine says {line:?}:\n{}", guest.text()))?;
@@ -106,9 +109,6 @@ pub fn measure(bench: &Bench) -> Result<()> {
                 println!("{}", row.line());
             }
             rows.push(row);
-        }
-        if is_done {
-            break;
         }
     }
     if rows.len() != LOADS || !of_one.is_empty() {

@@ -170,16 +170,21 @@ pub enum Books {
 /// Starts a cell that is loaded.
 pub type Start<'a> = dyn FnMut(Books) -> Result<Box<dyn Loaded>> + 'a;
 
-/// Where the runtime without books is, once it is built.
+/// What is built for the runtime without books.
+fn without_books() -> PathBuf {
+    build::top().join("target/without-books")
+}
+
+/// Where that runtime is, once it is built.
 pub fn runtime_without_books() -> PathBuf {
-    build::top().join("target/without-books/release/atoll-runtime")
+    without_books().join("release/atoll-runtime")
 }
 
 /// Builds it.
 pub fn build_without_books() -> Result<()> {
     let mut command = build::cargo();
     command.args(["build", "--release", "--package", "atoll-cell", "--features", "without-books"]);
-    build::run(command.arg("--target-dir").arg(build::top().join("target/without-books")))
+    build::run(command.arg("--target-dir").arg(without_books()))
 }
 
 /// What batches need: programs, with their packages.
@@ -218,13 +223,12 @@ pub fn each_load(bench: &Bench, mut todo: impl FnMut(&str, f64, &mut Start) -> R
     ];
     // A batch's time is that of processes that end.
     let counts = Counted::new("asked").is_some();
-    if !counts {
+    if counts {
+        need(&NEEDS)?;
+    } else {
         eprintln!(
             "without SQLite and Python: their time is counted in a control group (cgroups(7)), which only root can make here"
         );
-    }
-    if counts {
-        need(&NEEDS)?;
     }
     let mut started = 0;
     for (name, words) in batches.into_iter().filter(|_| counts) {
