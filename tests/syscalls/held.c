@@ -65,7 +65,9 @@ static void *touched(size_t size)
     return p;
 }
 
-int main(void)
+// Two activities take memory and give it back. The runtime keeps the pages that its own objects lay in, for the next ones: only who
+// has been here before finds as much held afterwards as there was.
+static void round_of(int again)
 {
     static char buf[MIB];
     memset(buf, 1, sizeof buf);
@@ -87,7 +89,7 @@ int main(void)
     int fd = memfd_create("data", 0);
     for (int n = 0; n < 30; n++)
         if (write(fd, buf, sizeof buf) != sizeof buf)
-            return 1;
+            failed = 1;
     near(held("other"), 50, "and a file of 30 MiB");
     munmap(second, 20 * MIB);
     near(held("other"), 30, "only the file");
@@ -102,8 +104,14 @@ int main(void)
     near(held("") - all, 62, "what they held is not");
     close(fd);
     munmap((char *)first + 32 * MIB, 32 * MIB);
-    near(held(""), all, "as before");
+    if (again)
+        near(held(""), all, "as before");
+}
 
+int main(void)
+{
+    round_of(0);
+    round_of(1);
     // The allocator says the same.
     near(held(""), in_use(), "all that is in use");
     puts(failed ? "held: wrong" : "held: as it should be");
