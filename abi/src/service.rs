@@ -69,6 +69,8 @@ pub enum Op {
     /// Makes the symbolic link `b` with target `a` on mount `arg[0]`.
     SymLink,
     /// Makes a FIFO, a socket's name or an empty regular file `a` on mount `arg[0]` with mode `arg[1]` (see [`Op::mode_argument`]).
+    /// A socket's name, with `arg[2]` SOCK_STREAM or SOCK_SEQPACKET, on a volume: a host socket is bound to it, if that can be:
+    /// `extra` is [`WALK_OPENED`] and its handle, for [`Op::Listen`]; passes the descriptor.
     MakeNode,
     /// Changes attributes of `a` on mount `arg[0]`, or, if `arg[1]` = 1, of
     /// handle `arg[2]`; [`HostSetAttr`] in `b`.
@@ -91,7 +93,7 @@ pub enum Op {
     Bind,
     /// Connects socket handle `arg[0]` to the address `a`.
     Connect,
-    /// Listens on socket handle `arg[0]` with backlog `arg[1]`.
+    /// Listens on socket handle `arg[0]` with backlog `arg[1]`. Who connects to a Unix socket sees whom the request is for (SO_PEERCRED).
     Listen,
     /// The rewriting plan for the executable of handle `arg[0]`, from its
     /// `arg[1]`th site on, as plan records into `b`. Value: bytes written; `extra`: sites in all.
@@ -146,6 +148,9 @@ pub enum Op {
     /// Copies [`Request::len`] bytes of handle `arg[0]` from `arg[1]` on to handle `arg[2]` at `arg[3]` (`copy_file_range(2)`): EXDEV,
     /// EOPNOTSUPP where the host can't do that. Value: bytes, fewer at the end of the one, or where the other takes no more.
     CopyRange,
+    /// Makes a Unix socket of the host of type `arg[1]`, SOCK_STREAM or SOCK_SEQPACKET, and connects it to the one whose name is `a` on
+    /// mount `arg[0]`, which is a volume (ECONNREFUSED where it is none). EAGAIN: its backlog is full. Value: 0; passes the descriptor.
+    ConnectName,
 }
 
 /// Tables of /proc/net that a cell can read.
@@ -234,7 +239,7 @@ pub const RELEASED_MAX: usize = 128;
 /// In [`Op::Walk`]'s `extra`: the name behind the last one found does not exist.
 pub const WALK_MISSING: u64 = 1 << 63;
 
-/// In [`Op::Walk`]'s and [`Op::Create`]'s `extra`: the other bits are a handle of the last one found, or of the one that was made.
+/// In [`Op::Walk`]'s, [`Op::Create`]'s and [`Op::MakeNode`]'s `extra`: the other bits are a handle of the last one found, or of the one that was made.
 pub const WALK_OPENED: u64 = 1 << 62;
 
 /// Where in the mode of what is made the maker's mask begins: see [`Op::mode_argument`].
@@ -292,7 +297,8 @@ impl Op {
             | Op::StreamSeek
             | Op::Lock
             | Op::Create
-            | Op::CopyRange => Some(Resource::DeviceWrite),
+            | Op::CopyRange
+            | Op::ConnectName => Some(Resource::DeviceWrite),
         }
     }
 
@@ -312,7 +318,7 @@ impl Op {
     }
 
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 41] = [
+    pub const ALL: [Op; 42] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -354,6 +360,7 @@ impl Op {
         Op::Create,
         Op::Stop,
         Op::CopyRange,
+        Op::ConnectName,
     ];
 
     /// The operation with this number.
@@ -414,6 +421,7 @@ impl Request {
                 | Op::Connect
                 | Op::Walk
                 | Op::Create
+                | Op::ConnectName
                 | Op::Release,
             ) => [a, 0, 0],
             Some(

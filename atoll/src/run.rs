@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -913,11 +914,11 @@ fn host_mount(path: &Path, option: &str, read_only: bool) -> Result<HostMount> {
     // Where a link leads, if it is one.
     let whole = path.canonicalize().map_err(failed)?;
     match (whole.parent(), whole.file_name()) {
-        (Some(above), Some(name)) if meta.is_file() => {
+        (Some(above), Some(name)) if meta.is_file() || meta.file_type().is_socket() => {
             let name = CString::new(name.as_bytes()).map_err(|e| failed(e.into()))?;
             Ok(HostMount::of_file(open_dir(above, option)?, name, read_only))
         }
-        _ => Err(Error::new(format!("{option}: {} is neither a directory nor a file", path.display()))),
+        _ => Err(Error::new(format!("{option}: {} is no directory, file or socket", path.display()))),
     }
 }
 
@@ -980,7 +981,7 @@ fn volumes(o: &Options, list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) 
     }
     for v in &o.volume {
         let (src, dst, read_only) = volume(v)?;
-        host.push(host_mount(Path::new(src), &format!("--volume {v}"), read_only)?);
+        host.push(host_mount(Path::new(src), &format!("--volume {v}"), read_only)?.with_sockets());
         if list.iter().any(|m| m.kind == MountKind::Host && m.target == dst) {
             return Err(Error::new(format!("--volume {v}: another volume is on {dst} already")));
         }

@@ -39,7 +39,7 @@ use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
-use atoll_task::{Call, Debtor, Limit, books, call, gate};
+use atoll_task::{Call, Debtor, Limit, books, call, descriptor_of, gate};
 use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
@@ -1712,7 +1712,10 @@ impl Inode for HostNode {
             NewNode::File => self.change(Op::Create, cred, &path, &[], [mode, 0, 1]),
             NewNode::Directory => self.change(Op::MakeDir, cred, &path, &[], [mode, 0, 0]),
             NewNode::Symlink(target) => self.change(Op::SymLink, cred, target, &path, [0; 3]),
-            NewNode::Special(kind @ (FileType::Fifo | FileType::Regular | FileType::Socket), _) => {
+            NewNode::Special(FileType::Socket, kind) => {
+                self.change(Op::MakeNode, cred, &path, &[], [mode | FileType::Socket as u64, kind, 0])
+            }
+            NewNode::Special(kind @ (FileType::Fifo | FileType::Regular), _) => {
                 self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(kind as u32), 0, 0])
             }
             NewNode::Special(..) => return Err(Errno::EPERM),
@@ -1729,8 +1732,10 @@ impl Inode for HostNode {
             self.doubt(name);
         })?;
         let node = me.child(name, attr, asked);
-        if let Some(handle) = handle {
-            node.adopt_made(handle, &attr);
+        match handle {
+            Some(handle) if node.kind == FileType::Socket => MADE.lock().push(((attr.dev, attr.ino), handle)),
+            Some(handle) => node.adopt_made(handle, &attr),
+            None => {}
         }
         // Nobody else changes names here meanwhile: this is it, however late the answer is.
         self.remember(name, Some(node.clone()));
@@ -2687,6 +2692,38 @@ impl HostFile {
         }
         Ok(put as usize)
     }
+}
+
+/// Host sockets that were bound to names, by device and inode, until who had them made has taken them.
+static MADE: Mutex<Vec<(Identity, Handle)>> = Mutex::new(Vec::new());
+
+/// The host socket that was bound to this name when that was made just now, if there is one: the server's handle of it, and its descriptor.
+pub fn take_socket(inode: &InodeRef) -> Option<(u64, i32)> {
+    let node = HostNode::of(inode).ok()?;
+    let key = node.identity().ok()?;
+    let handle = {
+        let mut made = MADE.lock();
+        let at = made.iter().position(|(made, _)| *made == key)?;
+        made.swap_remove(at).1
+    };
+    if handle.fd.is_none() {
+        release(handle);
+    }
+    Some((handle.number, handle.fd?))
+}
+
+/// A host socket of this type that is connected to the one with this name: its descriptor. ECONNREFUSED: it is nobody's outside this
+/// cell who listens.
+pub fn connect_socket(inode: &InodeRef, kind: u32, cred: &Cred) -> Result<i32> {
+    let node = HostNode::of(inode).map_err(|_| Errno::ECONNREFUSED)?;
+    if platform().host().is_none() {
+        return Err(Errno::ECONNREFUSED);
+    }
+    let path = buffer(&node.path()?);
+    let mut r = node.fs.request(Op::ConnectName, cred);
+    r.arg[1] = u64::from(kind);
+    r.a = extent(&path);
+    descriptor_of(r, false).map(|(_, fd)| fd)
 }
 
 /// Is what the host has cached of it nearly as good as what is cached here? A read of that costs little more.

@@ -89,7 +89,7 @@ pub enum NewNode<'a> {
     Directory,
     /// A symbolic link with this target.
     Symlink(&'a [u8]),
-    /// A FIFO, a socket or a device with this number.
+    /// A FIFO, a device with this number, or the name of a socket of this type (0: of none).
     Special(FileType, u64),
 }
 

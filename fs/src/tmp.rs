@@ -720,6 +720,7 @@ impl Inode for TmpNode {
             NewNode::Directory => (FileType::Directory, Body::Dir(Mutex::new(Dir::new()))),
             NewNode::Symlink(t) => (FileType::Symlink, Body::Symlink(t.to_vec())),
             NewNode::Special(FileType::Fifo, _) => (FileType::Fifo, Body::Fifo(Mutex::new(Weak::new()))),
+            NewNode::Special(FileType::Socket, _) => (FileType::Socket, Body::Other(0)),
             NewNode::Special(kind, number) => (kind, Body::Other(number)),
         };
         let mode = if kind == FileType::Symlink { 0o777 } else { mode.masked() };

@@ -30,6 +30,14 @@ pub enum Inner {
     Unix(Arc<UnixSocket>),
 }
 
+/// Where a socket's bytes go.
+enum Way<'a> {
+    Stream(&'a dyn StreamHandle),
+    Datagram(&'a dyn DatagramHandle),
+    /// To another one of the cell.
+    Unix(&'a Arc<UnixSocket>),
+}
+
 /// A socket.
 pub struct SocketFile {
     /// What stands behind it.
@@ -111,12 +119,26 @@ impl SocketFile {
         RcuArc::new(OpenFile::new(Arc::new(self), flags))
     }
 
-    /// What all but Unix sockets have.
-    pub fn handle(&self) -> Option<&dyn Handle> {
+    /// Where its bytes go: a Unix socket that is connected to one outside has a socket of the host for that.
+    #[inline]
+    fn way(&self) -> Way<'_> {
         match &self.inner {
-            Inner::Stream(s) => Some(&**s),
-            Inner::Datagram(d) => Some(&**d),
-            Inner::Unix(_) => None,
+            Inner::Stream(s) => Way::Stream(&**s),
+            Inner::Datagram(d) => Way::Datagram(&**d),
+            Inner::Unix(u) => match u.outside() {
+                None => Way::Unix(u),
+                Some(outside) if u.kind == Kind::Stream => Way::Stream(&**outside),
+                Some(outside) => Way::Datagram(&**outside),
+            },
+        }
+    }
+
+    /// What all but Unix sockets within the cell have.
+    pub fn handle(&self) -> Option<&dyn Handle> {
+        match self.way() {
+            Way::Stream(s) => Some(s),
+            Way::Datagram(d) => Some(d),
+            Way::Unix(_) => None,
         }
     }
 
@@ -207,12 +229,20 @@ impl SocketFile {
     fn asks(&self, send: bool, resource: Resource) -> Result<()> {
         let bits = if send { poll::OUT | poll::WRNORM } else { poll::IN | poll::RDNORM };
         let asked = &self.asked[usize::from(send)];
-        let handle: Arc<dyn Handle> = match &self.inner {
-            Inner::Stream(s) => s.clone(),
-            Inner::Datagram(d) => d.clone(),
-            Inner::Unix(_) => return Ok(()),
+        let waits = match &self.inner {
+            Inner::Stream(s) => {
+                let s = s.clone();
+                gate::when_open(resource, asked, move || s.queue().wake_all(bits))
+            }
+            Inner::Datagram(d) => {
+                let d = d.clone();
+                gate::when_open(resource, asked, move || d.queue().wake_all(bits))
+            }
+            Inner::Unix(u) => {
+                let u = u.clone();
+                gate::when_open(resource, asked, move || u.queue().wake_all(bits))
+            }
         };
-        let waits = gate::when_open(resource, asked, move || handle.queue().wake_all(bits));
         if waits { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
@@ -244,11 +274,16 @@ impl SocketFile {
         // Errors that were queued are never waited for, and urgent data neither.
         let nonblock = nonblock || flags & (net::MSG_DONTWAIT | net::MSG_ERRQUEUE | net::MSG_OOB) != 0;
         let pass = flags & (net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE);
-        match &self.inner {
-            Inner::Stream(s) => {
+        let beside = || match &self.inner {
+            // Nothing comes with the bytes from outside.
+            Inner::Unix(u) => Ancillary { from: u.peer().credentials, ..Ancillary::default() },
+            _ => Ancillary::default(),
+        };
+        match self.way() {
+            Way::Stream(s) => {
                 let mut len = 0;
                 loop {
-                    match self.receive_stream(&**s, sink, nonblock, pass) {
+                    match self.receive_stream(s, sink, nonblock, pass) {
                         Ok(0) => break,
                         Ok(n) => len += n,
                         Err(_) if len > 0 => break,
@@ -258,26 +293,29 @@ impl SocketFile {
                         break;
                     }
                 }
-                Ok(Message { len, ..Message::default() })
+                Ok(Message { len, ancillary: beside(), ..Message::default() })
             }
-            Inner::Datagram(d) => {
-                let mut room = alloc::vec![0u8; control];
+            Way::Datagram(d) => {
+                // Descriptors of the host's are not for programs.
+                let is_unix = matches!(self.inner, Inner::Unix(_));
+                let mut room = alloc::vec![0u8; if is_unix { 0 } else { control }];
                 let m = self.in_turn(nonblock, false, || d.receive(sink, &mut room, pass))?;
                 Self::booked(false, m.len);
                 room.truncate(m.control_len);
                 Ok(Message {
                     len: m.len,
                     from: Some(m.from),
+                    ancillary: beside(),
                     control: room,
                     flags: m.flags,
                     ..Message::default()
                 })
             }
             // Bytes out of band are a stream's; these have none (Linux without CONFIG_AF_UNIX_OOB).
-            Inner::Unix(u) if flags & net::MSG_OOB != 0 => {
+            Way::Unix(u) if flags & net::MSG_OOB != 0 => {
                 Err(if u.kind == Kind::Stream { Errno::EINVAL } else { Errno::EOPNOTSUPP })
             }
-            Inner::Unix(u) => {
+            Way::Unix(u) => {
                 let peek = flags & net::MSG_PEEK != 0;
                 let mut all = Message::default();
                 let passes =
@@ -343,17 +381,20 @@ impl SocketFile {
         let pass =
             flags & (net::MSG_OOB | net::MSG_MORE | net::MSG_CONFIRM | net::MSG_DONTROUTE | net::MSG_EOR);
         let mut done = 0;
-        match &self.inner {
-            Inner::Datagram(d) => {
+        let passes = !ancillary.files.is_empty();
+        match self.way() {
+            // The host knows nothing of a cell's files.
+            Way::Stream(_) | Way::Datagram(_) if passes => Err(Errno::EOPNOTSUPP),
+            Way::Datagram(d) => {
                 let n = self.in_turn(nonblock, true, || d.send(source, to, &ancillary.control, pass))?;
                 Self::booked(true, n);
                 Ok(n)
             }
-            Inner::Stream(s) => self.send_stream(&**s, source, nonblock, pass),
-            Inner::Unix(_) if flags & net::MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
+            Way::Stream(s) => self.send_stream(s, source, nonblock, pass),
+            Way::Unix(_) if flags & net::MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
             // A message is an object of the runtime's until it is taken.
-            Inner::Unix(_) if gate::is_alarmed() && budget::objects_are_short() => Err(Errno::ENOMEM),
-            Inner::Unix(u) => {
+            Way::Unix(_) if gate::is_alarmed() && budget::objects_are_short() => Err(Errno::ENOMEM),
+            Way::Unix(u) => {
                 let mut beside = Some(ancillary);
                 loop {
                     let files = beside.clone().unwrap_or_default();
@@ -441,17 +482,17 @@ impl File for SocketFile {
         if sink.left() == 0 && self.kind == net::SOCK_STREAM {
             return Ok(0);
         }
-        match &self.inner {
+        match self.way() {
             // Nothing comes beside the bytes.
-            Inner::Stream(s) => self.receive_stream(&**s, sink, nonblock, 0),
+            Way::Stream(s) => self.receive_stream(s, sink, nonblock, 0),
             _ => self.receive(sink, 0, nonblock, 0).map(|m| m.len),
         }
     }
 
     fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
-        let from = match &self.inner {
-            Inner::Stream(s) => return self.send_stream(&**s, source, nonblock, 0).map(|n| (n, 0)),
-            Inner::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
+        let from = match self.way() {
+            Way::Stream(s) => return self.send_stream(s, source, nonblock, 0).map(|n| (n, 0)),
+            Way::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
             _ => Credentials::default(),
         };
         let beside = Ancillary { from, ..Ancillary::default() };
@@ -470,10 +511,10 @@ impl File for SocketFile {
     }
 
     fn ready(&self) -> u32 {
-        let bits = match &self.inner {
-            Inner::Stream(s) => s.ready(),
-            Inner::Datagram(d) => d.ready(),
-            Inner::Unix(u) => return u.ready(),
+        let bits = match self.way() {
+            Way::Stream(s) => s.ready(),
+            Way::Datagram(d) => d.ready(),
+            Way::Unix(u) => return u.ready(),
         };
         // What would have to wait its turn isn't ready.
         let now =
@@ -505,8 +546,8 @@ impl File for SocketFile {
             ioctl::TIOCOUTQ => true,
             _ => return Err(Errno::ENOTTY),
         };
-        let n = match &self.inner {
-            Inner::Unix(u) => {
+        let n = match self.way() {
+            Way::Unix(u) => {
                 if out {
                     0
                 } else {

@@ -6,7 +6,7 @@
 //! the core which first waited for it gets, or another one that takes from it later (architecture section 8), so
 //! looking at it, and waiting for it again, cost no call at all ([`crate::readiness`]).
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
@@ -25,6 +25,7 @@ use linux_raw_sys::net;
 use crate::address::Address;
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown, StreamHandle};
 use crate::readiness::{FINAL, Readiness, Seen};
+use crate::unix::{Credentials, UnixSocket};
 
 /// Host sockets that a cell can watch.
 const SOCKETS_MAX: usize = 1 << 20;
@@ -50,6 +51,25 @@ struct Shared {
     generation: AtomicU32,
     /// Who used it last, a [`Cause`]: what comes is theirs.
     cause: AtomicU32,
+    /// The Unix socket that this one is the outside of: who waits for it waits there.
+    stands_for: SetOnce<Weak<UnixSocket>>,
+}
+
+impl Shared {
+    /// Wakes those who wait for any of these. Value: false if that takes a lock that is held, and `may_wait` is not set.
+    fn wake(&self, events: u32, may_wait: bool) -> bool {
+        let wake = |queue: &WaitQueue| {
+            if may_wait {
+                queue.wake_all(events);
+                return true;
+            }
+            queue.try_wake_all(events)
+        };
+        match self.stands_for.get() {
+            None => wake(&self.queue),
+            Some(socket) => socket.upgrade().is_none_or(|socket| wake(socket.queue())),
+        }
+    }
 }
 
 struct Registry {
@@ -82,14 +102,8 @@ pub fn on_event(event: &Event, may_wait: bool) -> bool {
     }
     books::tell(Cause::from_word(shared.cause.load(Ordering::Relaxed)), || {
         let is_watched = || shared.generation.load(Ordering::Acquire) == generation;
-        if !shared.readiness.event(events & poll::ALL, *look, is_watched) {
-            return true;
-        }
-        if may_wait {
-            shared.queue.wake_all(events & poll::ALL);
-            return true;
-        }
-        shared.queue.try_wake_all(events & poll::ALL)
+        !shared.readiness.event(events & poll::ALL, *look, is_watched)
+            || shared.wake(events & poll::ALL, may_wait)
     })
 }
 
@@ -159,6 +173,7 @@ impl HostSocket {
             queue: WaitQueue::new(),
             generation: AtomicU32::new(generation),
             cause: AtomicU32::new(Cause::current().to_word()),
+            stands_for: SetOnce::new(),
         });
         let slot = {
             let mut free = REGISTRY.free.lock();
@@ -191,6 +206,60 @@ impl HostSocket {
         r.arg = [u64::from(domain), u64::from(kind), u64::from(protocol), 0];
         let (handle, fd) = descriptor_of(r, true)?;
         Ok(Self::adopt(fd, stream, handle))
+    }
+
+    /// The outside of a Unix socket: this descriptor's, a connection's or, with the server's handle (else 0), one that is bound to a name.
+    pub fn of_unix(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
+        Self::adopt(fd, stream, handle)
+    }
+
+    /// Whoever waits for this one does so at that one.
+    pub(crate) fn stand_for(&self, socket: &Weak<UnixSocket>) {
+        // Once, by who has made it.
+        let _ = self.shared.stands_for.set(socket.clone());
+    }
+
+    /// Starts taking connections, or changes how many may wait. Those who connect are told of this user (SO_PEERCRED).
+    pub(crate) fn listen_as(&self, backlog: u32, uid: u32, gid: u32) -> Result<()> {
+        // The server's handle is kept: a further call sets another backlog.
+        self.with_handle(Op::Listen, None, u64::from(backlog), (uid, gid))?;
+        if self.listening.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // What an idle socket is "ready" for is over.
+        self.shared.readiness.forget();
+        self.probe();
+        Ok(())
+    }
+
+    /// Takes a connection.
+    pub(crate) fn take_connection(&self) -> Result<(Arc<HostSocket>, Address)> {
+        self.touched();
+        let seen = self.shared.readiness.seen();
+        let mut from = Address::empty();
+        let host = host()?;
+        let accepted = within(DeviceRead, || host.accept(self.fd, from.room()));
+        match accepted {
+            Ok((fd, n)) => {
+                from.set_len(n);
+                let s = Self::adopt(fd, self.stream, 0);
+                self.took(host, seen, false);
+                Ok((s, from))
+            }
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whom the host says a Unix socket's other end belongs to. Of processes outside the cell there are no numbers here (0).
+    pub(crate) fn peer_credentials(&self) -> Credentials {
+        let mut value = [0; 12];
+        let known = self.get_option(net::SOL_SOCKET, net::SO_PEERCRED, &mut value).is_ok();
+        let word = |at: usize| u32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
+        match known {
+            true => Credentials { pid: 0, uid: word(4), gid: word(8), started: 0 },
+            false => Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
+        }
     }
 
     /// The program takes or gives data.
@@ -283,7 +352,7 @@ impl HostSocket {
         self.set_watch(host);
         if !self.watched() {
             // The host has no room for it. Who waits asks once more.
-            self.shared.queue.wake_all(poll::ALL & !(poll::HUP | poll::PRI | poll::ERR));
+            self.shared.wake(poll::ALL & !(poll::HUP | poll::PRI | poll::ERR), true);
         }
     }
 
@@ -364,7 +433,7 @@ impl HostSocket {
         }
     }
 
-    fn with_handle(&self, op: Op, addr: Option<&Address>, arg: u64) -> Result<u64> {
+    fn with_handle(&self, op: Op, addr: Option<&Address>, arg: u64, (uid, gid): (u32, u32)) -> Result<u64> {
         let handle = self.handle.load(Ordering::Acquire);
         if handle == 0 {
             return Err(Errno::EINVAL);
@@ -374,6 +443,7 @@ impl HostSocket {
             bytes.extend_from_slice(a.bytes());
         }
         let mut r = Request::new(op);
+        (r.uid, r.gid) = (uid, gid);
         r.arg[0] = handle;
         r.arg[1] = arg;
         r.a = extent(&bytes);
@@ -570,7 +640,7 @@ impl Drop for HostSocket {
 
 impl Handle for HostSocket {
     fn bind(&self, addr: &Address) -> Result<()> {
-        self.with_handle(Op::Bind, Some(addr), 0).map(drop)
+        self.with_handle(Op::Bind, Some(addr), 0, (0, 0)).map(drop)
     }
 
     fn connect(&self, addr: &Address) -> Result<()> {
@@ -581,7 +651,7 @@ impl Handle for HostSocket {
         }
         // As long as it is not connected, the host knows what a call means: it begins an attempt, or
         // tells how the last one goes or went (connect(2)).
-        let r = self.with_handle(Op::Connect, Some(addr), 0);
+        let r = self.with_handle(Op::Connect, Some(addr), 0, (0, 0));
         atoll_task::acted();
         if self.stream {
             match r {
@@ -680,33 +750,11 @@ impl Handle for HostSocket {
 
 impl StreamHandle for HostSocket {
     fn listen(&self, backlog: u32) -> Result<()> {
-        // The server's handle is kept: a further call sets another backlog.
-        self.with_handle(Op::Listen, None, u64::from(backlog))?;
-        if self.listening.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        // What an idle socket is "ready" for is over.
-        self.shared.readiness.forget();
-        self.probe();
-        Ok(())
+        self.listen_as(backlog, 0, 0)
     }
 
     fn accept(&self) -> Result<(Arc<dyn StreamHandle>, Address)> {
-        self.touched();
-        let seen = self.shared.readiness.seen();
-        let mut from = Address::empty();
-        let host = host()?;
-        let accepted = within(DeviceRead, || host.accept(self.fd, from.room()));
-        match accepted {
-            Ok((fd, n)) => {
-                from.set_len(n);
-                let s = Self::adopt(fd, true, 0);
-                self.took(host, seen, false);
-                Ok((s, from))
-            }
-            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
-            Err(e) => Err(e),
-        }
+        self.take_connection().map(|(s, from)| (s as Arc<dyn StreamHandle>, from))
     }
 
     fn receive(&self, sink: &mut Sink, flags: u32) -> Result<usize> {

@@ -1,4 +1,5 @@
-//! Unix sockets (`unix(7)`), within the cell.
+//! Unix sockets (`unix(7)`), within the cell. One that has its name in a volume has an outside, too: a socket of the host, by which
+//! others reach it, or it reaches others.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -9,12 +10,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use atoll_abi::{Errno, Result};
 use atoll_fs::{OpenFile, poll};
 use atoll_mem::io::{Sink, Source};
-use atoll_sync::{Mutex, RcuArc, WaitQueue};
+use atoll_sync::{Mutex, RcuArc, SetOnce, WaitQueue};
 use hashbrown::HashMap;
 use linux_raw_sys::net;
 
 use crate::address::Address;
-use crate::handle::Shutdown;
+use crate::handle::{Handle, Shutdown};
+use crate::host::HostSocket;
 
 /// Bytes that may wait of what a socket has sent (Linux's default).
 const BUFFER: usize = 212_992;
@@ -188,6 +190,8 @@ enum State {
     Connected(Weak<UnixSocket>),
     /// Was connected, and the peer is gone.
     Orphan,
+    /// Is connected to one outside the cell, by `outside`.
+    Outside,
 }
 
 /// Options of any socket (`socket(7)`). But for the times, nothing on Unix sockets depends on them: they are told again.
@@ -265,6 +269,10 @@ pub struct UnixSocket {
     buffer: AtomicU32,
     /// Bytes of datagrams that it has sent and nobody has received.
     outstanding: AtomicUsize,
+    /// The host's socket that is bound to its name, for those outside who connect.
+    named: SetOnce<Arc<HostSocket>>,
+    /// The host's socket that is its connection to one outside.
+    outside: SetOnce<Arc<HostSocket>>,
     me: Weak<UnixSocket>,
 }
 
@@ -349,6 +357,8 @@ impl UnixSocket {
             options: Options::default(),
             buffer: AtomicU32::new(BUFFER as u32),
             outstanding: AtomicUsize::new(0),
+            named: SetOnce::new(),
+            outside: SetOnce::new(),
             me: me.clone(),
         })
     }
@@ -370,7 +380,71 @@ impl UnixSocket {
 
     /// Is it connected (or was)?
     pub fn is_connected(&self) -> bool {
-        matches!(*self.state.lock(), State::Connected(_) | State::Orphan)
+        matches!(*self.state.lock(), State::Connected(_) | State::Orphan | State::Outside)
+    }
+
+    /// The host's socket by which it is connected to one outside the cell.
+    #[inline]
+    pub fn outside(&self) -> Option<&Arc<HostSocket>> {
+        self.outside.get()
+    }
+
+    /// Gives it the host's socket that is bound to its name, by which others outside find it: its descriptor, and the server's handle.
+    pub fn be_found_outside(&self, fd: i32, handle: u64) {
+        let socket = HostSocket::of_unix(fd, self.kind == Kind::Stream, handle);
+        socket.stand_for(&self.me);
+        // It has got a name once.
+        let _ = self.named.set(socket);
+    }
+
+    /// May it be connected now?
+    pub fn may_connect(&self) -> Result<()> {
+        match &*self.state.lock() {
+            State::Idle => Ok(()),
+            State::Connected(_) | State::Orphan | State::Outside => Err(Errno::EISCONN),
+            State::Listening { .. } => Err(Errno::EINVAL),
+        }
+    }
+
+    /// It is connected to one outside, by this descriptor of the host's.
+    pub fn connect_outside(&self, fd: i32) -> Result<()> {
+        let socket = HostSocket::of_unix(fd, self.kind == Kind::Stream, 0);
+        let peer = socket.peer().unwrap_or(Address::empty());
+        self.may_connect()?;
+        self.go_outside(socket, &peer)?;
+        self.queue.wake_all(poll::ALL);
+        Ok(())
+    }
+
+    fn go_outside(&self, socket: Arc<HostSocket>, peer: &Address) -> Result<()> {
+        socket.stand_for(&self.me);
+        let credentials = socket.peer_credentials();
+        // Another call may have connected it meanwhile.
+        self.outside.set(socket).map_err(|_| Errno::EISCONN)?;
+        *self.state.lock() = State::Outside;
+        *self.peer.lock() = Owner { credentials, groups: Arc::new([]) };
+        *self.peer_name.lock() = match parse(peer) {
+            Ok(Target::Path(path)) => Some(Arc::new(Name::Path(path))),
+            Ok(Target::Abstract(name)) => Some(Arc::new(Name::Abstract(name))),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Takes a connection from outside.
+    fn accept_outside(&self) -> Result<Arc<UnixSocket>> {
+        let (socket, from) = self.named.get().ok_or(Errno::EAGAIN)?.take_connection()?;
+        let new = Self::new(self.kind, self.owner.lock().clone());
+        *new.name.lock() = self.name.lock().clone();
+        new.go_outside(socket, &from)?;
+        new.inherit(self);
+        Ok(new)
+    }
+
+    /// What a connection has from the socket that listened.
+    fn inherit(&self, listener: &UnixSocket) {
+        self.pass_cred.store(listener.pass_cred.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.pass_pidfd.store(listener.pass_pidfd.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     fn is_gone(&self) -> bool {
@@ -458,6 +532,7 @@ impl UnixSocket {
         }
         let most = (backlog as usize).min(4096);
         let owner = self.owner.lock().clone();
+        let credentials = owner.credentials;
         let mut state = self.state.lock();
         if matches!(*state, State::Idle | State::Listening { .. }) {
             // Who listens is who is asked about, too.
@@ -466,16 +541,19 @@ impl UnixSocket {
         match &mut *state {
             State::Idle => {
                 *state = State::Listening { backlog: most, waiting: VecDeque::new() };
-                Ok(())
+                drop(state);
             }
             State::Listening { backlog, .. } => {
                 *backlog = most;
                 let lacking = core::mem::take(&mut self.receive.lock().lacking);
                 drop(state);
                 tell_lacking(&lacking);
-                Ok(())
             }
-            _ => Err(Errno::EINVAL),
+            _ => return Err(Errno::EINVAL),
+        }
+        match self.named.get() {
+            Some(named) => named.listen_as(backlog, credentials.uid, credentials.gid),
+            None => Ok(()),
         }
     }
 
@@ -493,11 +571,7 @@ impl UnixSocket {
             *self.peer_name.lock() = to.name.lock().clone();
             return Ok(());
         }
-        match &*self.state.lock() {
-            State::Idle => {}
-            State::Connected(_) | State::Orphan => return Err(Errno::EISCONN),
-            State::Listening { .. } => return Err(Errno::EINVAL),
-        }
+        self.may_connect()?;
         if core::ptr::eq(self, &**to) || to.receive.lock().closed {
             // It does not listen, or was shut down.
             return Err(Errno::ECONNREFUSED);
@@ -520,8 +594,7 @@ impl UnixSocket {
             *far.name.lock() = to.name.lock().clone();
             *far.peer_name.lock() = self.name.lock().clone();
             *self.peer_name.lock() = to.name.lock().clone();
-            far.pass_cred.store(to.pass_cred.load(Ordering::Relaxed), Ordering::Relaxed);
-            far.pass_pidfd.store(to.pass_pidfd.load(Ordering::Relaxed), Ordering::Relaxed);
+            far.inherit(to);
             self.join(&far);
             waiting.push_back(far);
         }
@@ -541,8 +614,9 @@ impl UnixSocket {
         let mut state = self.state.lock();
         let State::Listening { waiting, .. } = &mut *state else { return Err(Errno::EINVAL) };
         let Some(s) = waiting.pop_front() else {
+            drop(state);
             // Nobody comes any more to one that was shut down.
-            return Err(if self.receive.lock().closed { Errno::EINVAL } else { Errno::EAGAIN });
+            return if self.receive.lock().closed { Err(Errno::EINVAL) } else { self.accept_outside() };
         };
         // Who waited for room in the backlog may try again.
         let lacking = core::mem::take(&mut self.receive.lock().lacking);
@@ -808,6 +882,14 @@ impl UnixSocket {
 
     /// Closes a direction.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        if let Some(outside) = self.outside() {
+            return outside.shutdown(how);
+        }
+        if let Some(named) = self.named.get()
+            && self.is_listening()
+        {
+            named.shutdown(how)?;
+        }
         // Linux asks for no peer.
         let peer = self.connected_peer().ok();
         if how != Shutdown::Write {
@@ -836,6 +918,9 @@ impl UnixSocket {
 
     /// Bytes that wait to be received.
     pub fn queued(&self) -> u32 {
+        if let Some(outside) = self.outside() {
+            return outside.queued(false).unwrap_or(0);
+        }
         let r = self.receive.lock();
         if self.kind == Kind::Datagram {
             r.messages.front().map_or(0, |m| m.bytes.len() as u32)
@@ -846,6 +931,9 @@ impl UnixSocket {
 
     /// What it is ready for.
     pub fn ready(&self) -> u32 {
+        if let Some(outside) = self.outside() {
+            return outside.ready();
+        }
         let mut bits = 0;
         {
             let r = self.receive.lock();
@@ -868,7 +956,13 @@ impl UnixSocket {
                 if !waiting.is_empty() {
                     bits |= poll::IN | poll::RDNORM;
                 }
+                drop(state);
+                if let Some(named) = self.named.get() {
+                    bits |= named.ready() & (poll::IN | poll::RDNORM);
+                }
             }
+            // Its outside says it, which is set before this.
+            State::Outside => {}
             State::Connected(p) => match p.upgrade() {
                 Some(p) => {
                     drop(state);
@@ -922,6 +1016,9 @@ impl UnixSocket {
 
     /// The error that came meanwhile.
     pub fn take_error(&self) -> u32 {
+        if let Some(outside) = self.outside() {
+            return outside.take_error();
+        }
         self.error.swap(0, Ordering::Relaxed)
     }
 

@@ -397,7 +397,8 @@ impl StandIn {
         // No descriptor could go back.
         match Op::from_number(request.op) {
             Some(Op::Open | Op::Create) => request.arg[3] = 0,
-            Some(Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen) => {
+            Some(Op::MakeNode) => request.arg[2] = 0,
+            Some(Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::ConnectName) => {
                 let value = Errno::ENOSYS.to_ret();
                 return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
             }

@@ -70,6 +70,8 @@ pub struct HostMount {
     file: Option<CString>,
     /// Refuse changes.
     read_only: bool,
+    /// A cell can connect to Unix sockets that have their names here, and others to those of the cell's.
+    sockets: bool,
     /// The directory, to have all of its file system flushed, which any program may ask for: opened before anything is done for one.
     whole: Option<OwnedFd>,
     /// The device of the directory's file system, if files of that may be looked at. While the directory is open, no other has that number.
@@ -93,12 +95,17 @@ impl HostMount {
             }
         });
         let device = device.map(|(attr, _)| attr.dev);
-        HostMount { root, file: None, read_only, whole: whole.flatten(), device, local }
+        HostMount { root, file: None, read_only, sockets: false, whole: whole.flatten(), device, local }
     }
 
     /// A file of a directory, by its name there.
     pub fn of_file(directory: OwnedFd, name: CString, read_only: bool) -> HostMount {
         HostMount { file: Some(name), ..HostMount::new(directory, read_only) }
+    }
+
+    /// The same mount, as a volume: Unix sockets that have their names in it connect the cell with whoever else has it.
+    pub fn with_sockets(self) -> HostMount {
+        HostMount { sockets: true, ..self }
     }
 
     /// May files of the file system of this one, which has these attributes, be looked at?
@@ -831,10 +838,38 @@ impl Server {
                 if !matches!(mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK) {
                     return Err(Errno::EPERM);
                 }
+                let is_socket = mode & libc::S_IFMT == libc::S_IFSOCK;
+                if is_socket && r.arg[2] != 0 && self.mount(r.arg[0])?.sockets && identity.has_own_directory()
+                {
+                    let made = sockets::bind_name((dir.as_raw_fd(), &name), r.arg[2], mode & 0o777)?;
+                    if let Some(fd) = made {
+                        let said = self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))?;
+                        // The name is made; that others can connect to it, too, is a favour.
+                        let handle = Arc::new(Handle { fd, write: false, mount: None });
+                        return Ok(match self.add_handle(&handle) {
+                            Ok(number) => Reply { extra: WALK_OPENED | number, fd: Some(handle), ..said },
+                            Err(_) => said,
+                        });
+                    }
+                }
                 // SAFETY: a valid name.
                 check(unsafe { libc::mknodat(dir.as_raw_fd(), name.as_ptr(), mode, 0) } as i64)?;
                 self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))
             }
+            Op::ConnectName => {
+                let m = self.mount(r.arg[0])?;
+                if !m.sockets {
+                    return Err(Errno::ECONNREFUSED);
+                }
+                let path = self.path(m, r.a)?;
+                let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+                check_file_system(fd.as_raw_fd())?;
+                let name = own_name(fd.as_raw_fd())?;
+                let made = identity.as_peer(uid, gid, || sockets::connect_name(&name, r.arg[1]))?;
+                let handle = Arc::new(Handle { fd: made, write: false, mount: None });
+                Ok(Reply { value: 0, extra: 0, fd: Some(handle) })
+            }
+            Op::Listen => identity.as_peer(uid, gid, || sockets::serve(self, op, r)),
             Op::Create => self.create(r),
             Op::SetAttr => self.set_attr(r),
             Op::StatFs => {
@@ -860,9 +895,7 @@ impl Server {
                 identity.become_user(0, 0);
                 self.stream(op, r)
             }
-            Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Route | Op::Interface => {
-                sockets::serve(self, op, r)
-            }
+            Op::Socket | Op::Bind | Op::Connect | Op::Route | Op::Interface => sockets::serve(self, op, r),
             Op::Plan => {
                 let h = self.handle(r.arg[0])?;
                 let (bytes, total) = self.plans.get(h.fd.as_fd(), r.arg[1], r.b.len as usize)?;
@@ -1846,6 +1879,12 @@ impl Identity {
             if let Some((uid, gid)) = user {
                 // Not as root before: without the right to there would be no way back.
                 identity.act_for(uid, gid);
+                // Also for who asks whose its Unix sockets are.
+                // SAFETY: changes this thread's effective ids.
+                unsafe {
+                    libc::syscall(libc::SYS_setresgid, u32::MAX, gid, u32::MAX);
+                    libc::syscall(libc::SYS_setresuid, u32::MAX, uid, u32::MAX);
+                }
                 identity.root = false;
                 keep_capabilities(0);
             } else {
@@ -1885,6 +1924,40 @@ impl Identity {
             self.mask = Some(Ok(mask));
         }
         mode
+    }
+
+    /// Has this thread a working directory that is no other thread's? It is the root, but for a moment.
+    fn has_own_directory(&self) -> bool {
+        matches!(self.mask, Some(Ok(_)))
+    }
+
+    /// Calls `f` as this user also in the eyes of who asks whose a Unix socket is (SO_PEERCRED, unix(7)), who is told the effective ids.
+    fn as_peer<R>(&mut self, uid: u32, gid: u32, f: impl FnOnce() -> R) -> R {
+        // Whoever is not root is the user in all respects.
+        if !self.root || (uid, gid) == (0, 0) {
+            return f();
+        }
+        let set = |uid: u32, gid: u32| {
+            const SAME: u32 = u32::MAX;
+            // SAFETY: changes this thread's effective ids; the real and the saved ones stay root's.
+            unsafe {
+                if uid == 0 {
+                    libc::syscall(libc::SYS_setresuid, SAME, uid, SAME);
+                    libc::syscall(libc::SYS_setresgid, SAME, gid, SAME);
+                } else {
+                    libc::syscall(libc::SYS_setresgid, SAME, gid, SAME);
+                    libc::syscall(libc::SYS_setresuid, SAME, uid, SAME);
+                }
+            }
+        };
+        set(uid, gid);
+        // What it may do was decided in the cell.
+        set_capabilities(self.capabilities, self.capabilities);
+        let done = f();
+        set(0, 0);
+        set_capabilities(self.capabilities, self.capabilities);
+        self.act_for(0, 0);
+        done
     }
 
     fn act_for(&mut self, uid: u32, gid: u32) {

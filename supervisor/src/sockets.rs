@@ -1,6 +1,7 @@
 //! Host sockets for cells: made, bound and connected here, used there.
 #![allow(unsafe_code, reason = "socket calls")]
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -39,6 +40,68 @@ pub(crate) fn own_network() -> std::io::Result<()> {
     // SAFETY: the structure that this command reads.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     memory::check(done as i64).map(drop)
+}
+
+/// A type of Unix socket that a cell can have of the host's. Datagrams can be sent to any name, which is not for cells.
+fn kind_of(kind: u64) -> std::result::Result<i32, Errno> {
+    match kind as i32 {
+        kind @ (libc::SOCK_STREAM | libc::SOCK_SEQPACKET) => Ok(kind),
+        _ => Err(Errno::EPROTONOSUPPORT),
+    }
+}
+
+fn unix_socket(kind: u64) -> std::result::Result<OwnedFd, Errno> {
+    let flags = kind_of(kind)? | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is involved; a new descriptor.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, flags, 0) as i64)? as RawFd)) }
+}
+
+/// The address that is this path. None: it is too long for one.
+fn unix_address(path: &CStr) -> Option<libc::sockaddr_un> {
+    // SAFETY: a plain structure.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let path = path.to_bytes_with_nul();
+    let room = address.sun_path.get_mut(..path.len())?;
+    for (to, from) in room.iter_mut().zip(path) {
+        *to = *from as libc::c_char;
+    }
+    Some(address)
+}
+
+/// Binds a new Unix socket of this type to a name in a directory, with these permissions. None: the name is too long for that.
+pub(crate) fn bind_name(
+    (directory, name): (RawFd, &CStr),
+    kind: u64,
+    permissions: u32,
+) -> std::result::Result<Option<OwnedFd>, Errno> {
+    let Some(address) = unix_address(name) else { return Ok(None) };
+    let socket = unix_socket(kind)?;
+    // SAFETY: no memory is involved but the address, which is ours. By the name alone, so that this is what others are told it is called.
+    // The thread's mask has been applied.
+    let bound = unsafe {
+        check(libc::fchmod(socket.as_raw_fd(), permissions) as i64)?;
+        check(libc::fchdir(directory) as i64)?;
+        let len = size_of::<libc::sockaddr_un>() as u32;
+        let bound = check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) as i64);
+        check(libc::chdir(c"/".as_ptr()) as i64)?;
+        bound
+    };
+    match bound {
+        Ok(_) => Ok(Some(socket)),
+        Err(Errno::EADDRINUSE) => Err(Errno::EEXIST),
+        Err(e) => Err(e),
+    }
+}
+
+/// Connects a new Unix socket of this type to the one of this path.
+pub(crate) fn connect_name(path: &CStr, kind: u64) -> std::result::Result<OwnedFd, Errno> {
+    let address = unix_address(path).ok_or(Errno::ENAMETOOLONG)?;
+    let socket = unix_socket(kind)?;
+    let len = size_of::<libc::sockaddr_un>() as u32;
+    // SAFETY: the address is ours.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) } as i64)?;
+    Ok(socket)
 }
 
 /// Serves a socket request.

@@ -66,7 +66,7 @@ fn what_is_wrong_is_said() -> Done {
             125,
             "another volume is on /mnt",
         ),
-        (&["run", "--volume", "/dev/null:/mnt", "--", "true"], 125, "neither a directory nor a file"),
+        (&["run", "--volume", "/dev/null:/mnt", "--", "true"], 125, "no directory, file or socket"),
         (&["run", "--tmpfs", "/run", "--volume", "/etc:/run", "--", "true"], 125, "a --tmpfs is on /run"),
         (&["run", "--tmpfs", "/run:mode=8", "--", "true"], 125, "not a mode"),
         (&["run", "--tmpfs", "/run:noexec", "--", "true"], 125, "not one of size="),

@@ -9,8 +9,9 @@ use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Quota;
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::host;
 use atoll_fs::namespace::{How, Target, Walker};
-use atoll_fs::node::NewNode;
+use atoll_fs::node::{InodeRef, NewNode};
 use atoll_fs::tmp::TmpNode;
 use atoll_fs::types::{NewMode, may};
 use atoll_fs::{FileType, Location, Sink, Source, poll};
@@ -21,7 +22,8 @@ use atoll_net::host::HostSocket;
 use atoll_net::route::{Answerer, Protocol, RouteSocket, ask_interface, list_interfaces};
 use atoll_net::unix::{self, Ancillary, Credentials, Kind, Owner, UnixSocket, is_switch};
 use atoll_net::{Address, Shutdown};
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, WaitQueue};
+use atoll_task::{Limit, wait};
 use hashbrown::HashMap;
 use linux_raw_sys::{general as linux, ioctl as ctl, net};
 use zerocopy::{FromBytes, IntoBytes};
@@ -85,6 +87,15 @@ fn unix_kind(kind: u32) -> Result<Kind> {
         net::SOCK_DGRAM | net::SOCK_RAW => Ok(Kind::Datagram),
         net::SOCK_SEQPACKET => Ok(Kind::SeqPacket),
         _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// The type of socket that is of this kind.
+fn type_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::Stream => net::SOCK_STREAM,
+        Kind::Datagram => net::SOCK_DGRAM,
+        Kind::SeqPacket => net::SOCK_SEQPACKET,
     }
 }
 
@@ -262,9 +273,14 @@ fn bind_path(task: &Task, u: &Arc<UnixSocket>, path: &[u8]) -> Result<()> {
     }
     // As Linux does it: the mask takes even where a default ACL is in its place.
     let mode = NewMode::exactly(super::path::new_mode(task, 0o777).masked());
+    // In a volume others outside find it, too, if it is for connections.
+    let found_outside = if u.kind == Kind::Datagram { 0 } else { type_of(u.kind) };
     let place = walker
-        .create(&walk, NewNode::Special(FileType::Socket, 0), mode)
+        .create(&walk, NewNode::Special(FileType::Socket, found_outside.into()), mode)
         .map_err(|e| if e == Errno::EEXIST { Errno::EADDRINUSE } else { e })?;
+    if let Some((handle, fd)) = host::take_socket(&place.inode) {
+        u.be_found_outside(fd, handle);
+    }
     u.bind_path(path)?;
     if let Some(node) = place.inode.as_any().downcast_ref::<TmpNode>() {
         let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&(u.clone() as Arc<dyn Any + Send + Sync>));
@@ -279,8 +295,16 @@ fn bind_path(task: &Task, u: &Arc<UnixSocket>, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Who has a name.
+enum Found {
+    /// A socket of the cell's.
+    Here(Arc<UnixSocket>),
+    /// Nobody in the cell. Somebody outside may have it.
+    Outside(InodeRef),
+}
+
 /// Finds the socket behind a name in the tree.
-fn find_path(task: &Task, path: &[u8]) -> Result<Arc<UnixSocket>> {
+fn find_path(task: &Task, path: &[u8]) -> Result<Found> {
     let (root, cwd, cred) = walker_parts(task);
     let walker = Walker { tree: &world().tree, root: &root, cred: &cred };
     let place = walker.find(&cwd, path, true)?;
@@ -294,23 +318,52 @@ fn find_path(task: &Task, path: &[u8]) -> Result<Arc<UnixSocket>> {
         return attached
             .and_then(|w| w.upgrade())
             .and_then(|a| a.downcast::<UnixSocket>().ok())
+            .map(Found::Here)
             .ok_or(Errno::ECONNREFUSED);
     }
-    let all = BOUND.lock();
-    all.as_ref().and_then(|m| m.get(&(attr.dev, attr.ino))).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
+    let here = BOUND.lock().as_ref().and_then(|m| m.get(&(attr.dev, attr.ino))).and_then(Weak::upgrade);
+    Ok(here.map_or_else(|| Found::Outside(place.inode.clone()), Found::Here))
 }
 
-fn find_unix(task: &Task, addr: &Address, kind: Kind) -> Result<Arc<UnixSocket>> {
+fn find_unix(task: &Task, addr: &Address, kind: Kind) -> Result<Found> {
     match unix::parse(addr)? {
         unix::Target::Path(p) => find_path(task, &p),
         unix::Target::Abstract(n) => {
             // Linux looks for name and kind together.
             let u = unix::find_abstract(&n)?;
-            if u.kind == kind { Ok(u) } else { Err(Errno::ECONNREFUSED) }
+            if u.kind == kind { Ok(Found::Here(u)) } else { Err(Errno::ECONNREFUSED) }
         }
         unix::Target::Unnamed => Err(Errno::EINVAL),
     }
 }
+
+/// Connects a Unix socket to whoever has this name outside the cell, and waits for room in the backlog if it `waits`.
+fn connect_outside(task: &Task, s: &SocketFile, u: &UnixSocket, inode: &InodeRef, waits: bool) -> Result<()> {
+    u.may_connect()?;
+    let until = match s.timeout(true) {
+        0 => u64::MAX,
+        ns => platform().now().saturating_add(ns),
+    };
+    loop {
+        match host::connect_socket(inode, type_of(u.kind), &task.cred()) {
+            Ok(fd) => return u.connect_outside(fd),
+            // Nothing tells when there is room.
+            Err(Errno::EAGAIN) if waits => {
+                let next = platform().now() + BACKLOG_LOOKS;
+                match wait(&WaitQueue::new(), 0, Limit::Until(next.min(until)), || None::<()>) {
+                    Err(Errno::ETIMEDOUT) if next < until => {}
+                    Err(Errno::ETIMEDOUT) => return Err(Errno::EAGAIN),
+                    Err(e) => return Err(e),
+                    Ok(()) => {}
+                }
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// How often a full backlog outside the cell is looked at again, ns.
+const BACKLOG_LOOKS: u64 = 1_000_000;
 
 /// Ports that not everybody may have end here (`ip_unprivileged_port_start`, ip(7)).
 const UNPRIVILEGED: u16 = 1024;
@@ -414,9 +467,15 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                     return Ok(0);
                 }
                 u.set_owner(owner(c.task));
-                let to = find_unix(c.task, &addr, u.kind)?;
-                // EAGAIN: the backlog is full.
                 let nonblock = file.nonblock();
+                let to = match find_unix(c.task, &addr, u.kind)? {
+                    Found::Here(to) => to,
+                    Found::Outside(_) if u.kind == Kind::Datagram => return Err(Errno::ECONNREFUSED),
+                    Found::Outside(inode) => {
+                        return connect_outside(c.task, s, u, &inode, !nonblock).map(|()| 0);
+                    }
+                };
+                // EAGAIN: the backlog is full.
                 return s.patiently(nonblock, true, || u.connect(&to, !nonblock)).map(|()| 0);
             }
             _ => s.handle().ok_or(Errno::ENOTSOCK)?,
@@ -489,7 +548,10 @@ fn send(
     beside: Ancillary,
 ) -> Result<u64> {
     let unix_to = match (&s.inner, &to) {
-        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => Some(find_unix(c.task, a, u.kind)?),
+        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => match find_unix(c.task, a, u.kind)? {
+            Found::Here(to) => Some(to),
+            Found::Outside(_) => return Err(Errno::ECONNREFUSED),
+        },
         (Inner::Unix(u), Some(_)) => {
             return Err(if u.is_connected() { Errno::EISCONN } else { Errno::EOPNOTSUPP });
         }
