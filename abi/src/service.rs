@@ -69,8 +69,8 @@ pub enum Op {
     /// Makes the symbolic link `b` with target `a` on mount `arg[0]`.
     SymLink,
     /// Makes a FIFO, a socket's name or an empty regular file `a` on mount `arg[0]` with mode `arg[1]` (see [`Op::mode_argument`]).
-    /// A socket's name, with `arg[2]` SOCK_STREAM or SOCK_SEQPACKET, on a volume: a host socket is bound to it, if that can be:
-    /// `extra` is [`WALK_OPENED`] and its handle, for [`Op::Listen`]; passes the descriptor.
+    /// A socket's name, with its type in `arg[2]`, on a volume: a host socket is bound to it, if that can be: `extra` is
+    /// [`WALK_OPENED`] and its handle, for [`Op::Listen`]; passes the descriptor. One for datagrams says who sent each (SO_PASSCRED).
     MakeNode,
     /// Changes attributes of `a` on mount `arg[0]`, or, if `arg[1]` = 1, of
     /// handle `arg[2]`; [`HostSetAttr`] in `b`.
@@ -148,9 +148,12 @@ pub enum Op {
     /// Copies [`Request::len`] bytes of handle `arg[0]` from `arg[1]` on to handle `arg[2]` at `arg[3]` (`copy_file_range(2)`): EXDEV,
     /// EOPNOTSUPP where the host can't do that. Value: bytes, fewer at the end of the one, or where the other takes no more.
     CopyRange,
-    /// Makes a Unix socket of the host of type `arg[1]`, SOCK_STREAM or SOCK_SEQPACKET, and connects it to the one whose name is `a` on
-    /// mount `arg[0]`, which is a volume (ECONNREFUSED where it is none). EAGAIN: its backlog is full. Value: 0; passes the descriptor.
+    /// Makes a Unix socket of the host of type `arg[1]` and connects it to the one whose name is `a` on mount `arg[0]`, which is a volume
+    /// (ECONNREFUSED where it is none). EAGAIN: its backlog is full. Value: 0; passes the descriptor, but of one for datagrams.
     ConnectName,
+    /// Sends the datagram `b` to the Unix socket whose name is `a` on mount `arg[0]`, likewise a volume. EAGAIN: it takes no more now.
+    /// Value: bytes.
+    SendName,
 }
 
 /// Tables of /proc/net that a cell can read.
@@ -298,7 +301,8 @@ impl Op {
             | Op::Lock
             | Op::Create
             | Op::CopyRange
-            | Op::ConnectName => Some(Resource::DeviceWrite),
+            | Op::ConnectName
+            | Op::SendName => Some(Resource::DeviceWrite),
         }
     }
 
@@ -318,7 +322,7 @@ impl Op {
     }
 
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 42] = [
+    pub const ALL: [Op; 43] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -361,6 +365,7 @@ impl Op {
         Op::Stop,
         Op::CopyRange,
         Op::ConnectName,
+        Op::SendName,
     ];
 
     /// The operation with this number.
@@ -425,7 +430,14 @@ impl Request {
                 | Op::Release,
             ) => [a, 0, 0],
             Some(
-                Op::Write | Op::Rename | Op::Link | Op::SymLink | Op::SetAttr | Op::ExtendedAttr | Op::Lock,
+                Op::Write
+                | Op::Rename
+                | Op::Link
+                | Op::SymLink
+                | Op::SetAttr
+                | Op::ExtendedAttr
+                | Op::Lock
+                | Op::SendName,
             ) => [a, b, 0],
             _ => [0; 3],
         }

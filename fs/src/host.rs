@@ -42,6 +42,7 @@ use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
 use atoll_task::{Call, Debtor, Limit, books, call, descriptor_of, gate};
 use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
+use linux_raw_sys::net::SOCK_DGRAM;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
@@ -2715,15 +2716,36 @@ pub fn take_socket(inode: &InodeRef) -> Option<(u64, i32)> {
 /// A host socket of this type that is connected to the one with this name: its descriptor. ECONNREFUSED: it is nobody's outside this
 /// cell who listens.
 pub fn connect_socket(inode: &InodeRef, kind: u32, cred: &Cred) -> Result<i32> {
+    let (mut r, path) = to_socket(Op::ConnectName, inode, cred)?;
+    r.arg[1] = u64::from(kind);
+    r.a = extent(&path);
+    descriptor_of(r, false).map(|(_, fd)| fd)
+}
+
+/// Is there somebody outside this cell with a socket of this name, for datagrams? ECONNREFUSED, EPROTOTYPE.
+pub fn find_socket(inode: &InodeRef, cred: &Cred) -> Result<()> {
+    let (mut r, path) = to_socket(Op::ConnectName, inode, cred)?;
+    r.arg[1] = u64::from(SOCK_DGRAM);
+    r.a = extent(&path);
+    call(r).map(drop)
+}
+
+/// Sends a datagram to the socket with this name, of somebody outside this cell.
+pub fn send_to_socket(inode: &InodeRef, datagram: &[u8], cred: &Cred) -> Result<usize> {
+    let (mut r, path) = to_socket(Op::SendName, inode, cred)?;
+    let datagram = buffer(datagram);
+    r.a = extent(&path);
+    r.b = extent(&datagram);
+    call(r).map(|n| n as usize)
+}
+
+/// A request about the socket with this name, and its path.
+fn to_socket(op: Op, inode: &InodeRef, cred: &Cred) -> Result<(Request, Vec<u8>)> {
     let node = HostNode::of(inode).map_err(|_| Errno::ECONNREFUSED)?;
     if platform().host().is_none() {
         return Err(Errno::ECONNREFUSED);
     }
-    let path = buffer(&node.path()?);
-    let mut r = node.fs.request(Op::ConnectName, cred);
-    r.arg[1] = u64::from(kind);
-    r.a = extent(&path);
-    descriptor_of(r, false).map(|(_, fd)| fd)
+    Ok((node.fs.request(op, cred), buffer(&node.path()?)))
 }
 
 /// Is what the host has cached of it nearly as good as what is cached here? A read of that costs little more.

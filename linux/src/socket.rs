@@ -7,18 +7,21 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result, platform};
-use atoll_fs::node::At;
-use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
-use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, Owner, UnixSocket};
+use atoll_fs::node::{At, InodeRef};
+use atoll_fs::types::Cred;
+use atoll_fs::{Attr, File, OpenFile, Sink, Source, host, poll};
+use atoll_net::host::HostSocket;
+use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, Owner, Received, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
 use atoll_sync::{Mutex, RcuArc, WaitQueue};
 use atoll_task::{Limit, books, gate, wait};
 use linux_raw_sys::{general as linux, ioctl, net};
+use zerocopy::FromBytes;
 
 use crate::budget;
 use crate::process::Task;
 use crate::quota::Held;
-use crate::types::put;
+use crate::types::{CmsgHdr, Ucred, put};
 
 /// What stands behind a socket.
 pub enum Inner {
@@ -36,6 +39,15 @@ enum Way<'a> {
     Datagram(&'a dyn DatagramHandle),
     /// To another one of the cell.
     Unix(&'a Arc<UnixSocket>),
+}
+
+/// Who has the name of a Unix socket.
+#[derive(Clone)]
+pub enum Found {
+    /// A socket of the cell's.
+    Here(Arc<UnixSocket>),
+    /// Nobody in the cell. Somebody outside may have it.
+    Outside(InodeRef),
 }
 
 /// A socket.
@@ -63,6 +75,11 @@ pub struct SocketFile {
 
 static NEXT: AtomicU64 = AtomicU64::new(0x8000);
 
+/// The longest datagram to somebody outside the cell, bytes: what Linux's default of a send buffer has room for.
+const FAR_MAX: usize = 212_992 - 32;
+/// How often it is looked whether somebody outside takes more, ns.
+const LOOKS: u64 = 1_000_000;
+
 /// What a receive brought.
 #[derive(Default)]
 pub struct Message {
@@ -79,12 +96,18 @@ pub struct Message {
 }
 
 /// Who a task is, for SO_PEERCRED.
-pub fn credentials(task: &Task) -> Credentials {
+fn credentials(task: &Task) -> Credentials {
     let ids = task.ids();
     Credentials { pid: task.process.pid, uid: ids.euid, gid: ids.egid, started: task.process.started }
 }
 
-/// The same, and his groups, for SO_PEERGROUPS.
+/// Who a task is when it sends something (SCM_CREDENTIALS): by its real ids, as Linux has it (`scm_send`).
+pub fn sender(task: &Task) -> Credentials {
+    let ids = task.ids();
+    Credentials { pid: task.process.pid, uid: ids.ruid, gid: ids.rgid, started: task.process.started }
+}
+
+/// Who a task is for SO_PEERCRED, and his groups, for SO_PEERGROUPS.
 pub fn owner(task: &Task) -> Owner {
     let groups = task.ids().groups.clone();
     Owner { credentials: credentials(task), groups }
@@ -323,7 +346,12 @@ impl SocketFile {
                 loop {
                     // One who is told of senders gets what several have sent in several pieces.
                     let of = (passes && all.len > 0).then_some(all.ancillary.from);
-                    let r = self.patiently(nonblock, false, || u.receive(sink, peek, of));
+                    let r = self.patiently(nonblock, false, || {
+                        match (u.receive(sink, peek, of), u.datagrams()) {
+                            (Err(Errno::EAGAIN), Some(outside)) => receive_far(outside, sink, pass),
+                            (r, _) => r,
+                        }
+                    });
                     let r = match r {
                         // A socket for datagrams has no end that could be read.
                         Ok(r) if r.end && self.kind == net::SOCK_DGRAM && nonblock => {
@@ -374,7 +402,7 @@ impl SocketFile {
         flags: u32,
         nonblock: bool,
         to: Option<&Address>,
-        unix_to: Option<Arc<UnixSocket>>,
+        unix_to: Option<Found>,
         ancillary: Ancillary,
     ) -> Result<usize> {
         let nonblock = nonblock || flags & net::MSG_DONTWAIT != 0;
@@ -395,6 +423,16 @@ impl SocketFile {
             // A message is an object of the runtime's until it is taken.
             Way::Unix(_) if gate::is_alarmed() && budget::objects_are_short() => Err(Errno::ENOMEM),
             Way::Unix(u) => {
+                let here = match unix_to {
+                    None if u.kind == Kind::Datagram
+                        && let Some(name) = u.far() =>
+                    {
+                        return self.send_far(source, nonblock, &name, &ancillary);
+                    }
+                    Some(Found::Outside(name)) => return self.send_far(source, nonblock, &name, &ancillary),
+                    Some(Found::Here(to)) => Some(to),
+                    None => None,
+                };
                 let mut beside = Some(ancillary);
                 loop {
                     let files = beside.clone().unwrap_or_default();
@@ -404,7 +442,7 @@ impl SocketFile {
                         if waited {
                             u.pending_error()?;
                         }
-                        let r = u.send(source, unix_to.clone(), files.clone(), !nonblock);
+                        let r = u.send(source, here.clone(), files.clone(), !nonblock);
                         waited = !nonblock && r == Err(Errno::EAGAIN);
                         r
                     });
@@ -418,6 +456,58 @@ impl SocketFile {
                         return Ok(done);
                     }
                 }
+            }
+        }
+    }
+
+    /// Sends a datagram to whoever has this name outside the cell.
+    fn send_far(
+        &self,
+        source: &mut Source,
+        nonblock: bool,
+        name: &InodeRef,
+        beside: &Ancillary,
+    ) -> Result<usize> {
+        if !beside.files.is_empty() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if source.left() > FAR_MAX {
+            return Err(Errno::EMSGSIZE);
+        }
+        // It goes whole or not at all.
+        if source.note_missing() {
+            return Err(Errno::EFAULT);
+        }
+        let mut datagram = atoll_mem::buffer(source.left())?;
+        let len = source.copy(&mut datagram)?;
+        let cred = crate::current::try_current().map_or(Cred::root(), |task| {
+            let ids = task.ids();
+            let (uid, gid) = (ids.ruid, ids.rgid);
+            drop(ids);
+            Cred { uid, gid, ..task.cred() }
+        });
+        self.tries(!nonblock, || host::send_to_socket(name, &datagram[..len], &cred))?;
+        source.advance(len);
+        Ok(len)
+    }
+
+    /// Tries again and again, if it `waits`, while nothing tells when there is room (EAGAIN), as long as the socket's timeout says.
+    pub fn tries<R>(&self, waits: bool, mut f: impl FnMut() -> Result<R>) -> Result<R> {
+        let until = match self.timeout(true) {
+            0 => u64::MAX,
+            ns => platform().now().saturating_add(ns),
+        };
+        loop {
+            match f() {
+                Err(Errno::EAGAIN) if waits => {}
+                r => return r,
+            }
+            let next = platform().now().saturating_add(LOOKS).min(until);
+            match wait(&WaitQueue::new(), 0, Limit::Until(next), || None::<()>) {
+                Err(Errno::ETIMEDOUT) if next < until => {}
+                Err(Errno::ETIMEDOUT) => return Err(Errno::EAGAIN),
+                Err(e) => return Err(e),
+                Ok(()) => {}
             }
         }
     }
@@ -473,6 +563,23 @@ impl SocketFile {
     }
 }
 
+/// Receives a datagram from outside the cell.
+fn receive_far(outside: &HostSocket, sink: &mut Sink, flags: u32) -> Result<Received> {
+    // Room for a `struct ucred` and no more: of files nothing is taken.
+    let mut control = [0; 32];
+    let before = sink.left();
+    let m = DatagramHandle::receive(outside, sink, &mut control, flags)?;
+    let said = CmsgHdr::read_from_prefix(&control[..m.control_len.min(control.len())]).ok();
+    let said =
+        said.filter(|(h, _)| h.level as u32 == net::SOL_SOCKET && h.kind as u32 == net::SCM_CREDENTIALS);
+    let who = said.and_then(|(_, rest)| Ucred::read_from_prefix(rest).ok());
+    let from = match who {
+        Some((who, _)) => Credentials { pid: who.pid as u32, uid: who.uid, gid: who.gid, started: 0 },
+        None => Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
+    };
+    Ok(Received::datagram(m, before - sink.left(), from))
+}
+
 impl File for SocketFile {
     fn as_any(&self) -> &dyn Any {
         self
@@ -492,7 +599,7 @@ impl File for SocketFile {
     fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
         let from = match self.way() {
             Way::Stream(s) => return self.send_stream(s, source, nonblock, 0).map(|n| (n, 0)),
-            Way::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
+            Way::Unix(_) => crate::current::try_current().map(sender).unwrap_or_default(),
             _ => Credentials::default(),
         };
         let beside = Ancillary { from, ..Ancillary::default() };

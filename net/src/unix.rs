@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result};
+use atoll_fs::node::InodeRef;
 use atoll_fs::{OpenFile, poll};
 use atoll_mem::io::{Sink, Source};
 use atoll_sync::{Mutex, RcuArc, SetOnce, WaitQueue};
@@ -192,6 +193,8 @@ enum State {
     Orphan,
     /// Is connected to one outside the cell, by `outside`.
     Outside,
+    /// Sends datagrams to the one outside that has this name.
+    Far(InodeRef),
 }
 
 /// Options of any socket (`socket(7)`). But for the times, nothing on Unix sockets depends on them: they are told again.
@@ -380,7 +383,25 @@ impl UnixSocket {
 
     /// Is it connected (or was)?
     pub fn is_connected(&self) -> bool {
-        matches!(*self.state.lock(), State::Connected(_) | State::Orphan | State::Outside)
+        matches!(*self.state.lock(), State::Connected(_) | State::Orphan | State::Outside | State::Far(_))
+    }
+
+    /// The name outside the cell to which it sends datagrams.
+    pub fn far(&self) -> Option<InodeRef> {
+        let State::Far(name) = &*self.state.lock() else { return None };
+        Some(name.clone())
+    }
+
+    /// Sends datagrams to the one outside that has this name, a path by which it is called.
+    pub fn send_far(&self, name: InodeRef, path: &[u8]) {
+        *self.state.lock() = State::Far(name);
+        *self.peer_name.lock() = Some(Arc::new(Name::Path(path.to_vec())));
+        self.queue.wake_all(WRITABLE);
+    }
+
+    /// The host's socket for datagrams from outside.
+    pub fn datagrams(&self) -> Option<&HostSocket> {
+        self.named.get().map(|named| &**named).filter(|_| self.kind == Kind::Datagram)
     }
 
     /// The host's socket by which it is connected to one outside the cell.
@@ -401,7 +422,7 @@ impl UnixSocket {
     pub fn may_connect(&self) -> Result<()> {
         match &*self.state.lock() {
             State::Idle => Ok(()),
-            State::Connected(_) | State::Orphan | State::Outside => Err(Errno::EISCONN),
+            State::Connected(_) | State::Orphan | State::Outside | State::Far(_) => Err(Errno::EISCONN),
             State::Listening { .. } => Err(Errno::EINVAL),
         }
     }
@@ -886,7 +907,7 @@ impl UnixSocket {
             return outside.shutdown(how);
         }
         if let Some(named) = self.named.get()
-            && self.is_listening()
+            && (self.is_listening() || self.kind == Kind::Datagram && how != Shutdown::Write)
         {
             named.shutdown(how)?;
         }
@@ -963,6 +984,7 @@ impl UnixSocket {
             }
             // Its outside says it, which is set before this.
             State::Outside => {}
+            State::Far(_) => bits |= WRITABLE,
             State::Connected(p) => match p.upgrade() {
                 Some(p) => {
                     drop(state);
@@ -993,6 +1015,9 @@ impl UnixSocket {
                 }
             }
             State::Idle => bits |= WRITABLE | poll::HUP,
+        }
+        if let Some(datagrams) = self.datagrams() {
+            bits |= datagrams.ready() & (poll::IN | poll::RDNORM);
         }
         bits
     }
@@ -1108,6 +1133,18 @@ pub struct Received {
 }
 
 impl Received {
+    /// A datagram from outside.
+    pub fn datagram(m: crate::handle::Datagram, put: usize, from: Credentials) -> Self {
+        Received {
+            len: put,
+            whole: m.len.max(put),
+            ancillary: Ancillary { from, ..Ancillary::default() },
+            from: m.from,
+            truncated: m.flags & net::MSG_TRUNC != 0,
+            end: false,
+        }
+    }
+
     fn end() -> Self {
         Received {
             len: 0,

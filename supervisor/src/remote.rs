@@ -398,7 +398,15 @@ impl StandIn {
         match Op::from_number(request.op) {
             Some(Op::Open | Op::Create) => request.arg[3] = 0,
             Some(Op::MakeNode) => request.arg[2] = 0,
-            Some(Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::ConnectName) => {
+            Some(
+                Op::PassFd
+                | Op::Socket
+                | Op::Bind
+                | Op::Connect
+                | Op::Listen
+                | Op::ConnectName
+                | Op::SendName,
+            ) => {
                 let value = Errno::ENOSYS.to_ret();
                 return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
             }

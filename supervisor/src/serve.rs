@@ -857,17 +857,16 @@ impl Server {
                 self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))
             }
             Op::ConnectName => {
-                let m = self.mount(r.arg[0])?;
-                if !m.sockets {
-                    return Err(Errno::ECONNREFUSED);
-                }
-                let path = self.path(m, r.a)?;
-                let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-                check_file_system(fd.as_raw_fd())?;
-                let name = own_name(fd.as_raw_fd())?;
-                let made = identity.as_peer(uid, gid, || sockets::connect_name(&name, r.arg[1]))?;
-                let handle = Arc::new(Handle { fd: made, write: false, mount: None });
-                Ok(Reply { value: 0, extra: 0, fd: Some(handle) })
+                let (_named, name) = self.socket_name(r)?;
+                let fd = identity.as_peer(uid, gid, || sockets::connect_name(&name, r.arg[1]))?;
+                let for_datagrams = r.arg[1] == libc::SOCK_DGRAM as u64;
+                let handle = (!for_datagrams).then(|| Arc::new(Handle { fd, write: false, mount: None }));
+                Ok(Reply { value: 0, extra: 0, fd: handle })
+            }
+            Op::SendName => {
+                let (_named, name) = self.socket_name(r)?;
+                let datagram = self.copy_in(r.b, sockets::DATAGRAM_MAX)?;
+                Reply::value(identity.as_peer(uid, gid, || sockets::send_name(&name, &datagram))? as u64)
             }
             Op::Listen => identity.as_peer(uid, gid, || sockets::serve(self, op, r)),
             Op::Create => self.create(r),
@@ -912,6 +911,19 @@ impl Server {
                 Reply::value(check(unsafe { libc::lseek(h.fd.as_raw_fd(), from, whence) })? as u64)
             }
         }
+    }
+
+    /// The name of a volume's Unix socket, by which this process finds it while the descriptor is there.
+    fn socket_name(&self, r: &Request) -> std::result::Result<(OwnedFd, CString), Errno> {
+        let m = self.mount(r.arg[0])?;
+        if !m.sockets {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let path = self.path(m, r.a)?;
+        let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        check_file_system(fd.as_raw_fd())?;
+        let name = own_name(fd.as_raw_fd())?;
+        Ok((fd, name))
     }
 
     /// Buffers of a request, as vectors.
@@ -1880,10 +1892,10 @@ impl Identity {
                 // Not as root before: without the right to there would be no way back.
                 identity.act_for(uid, gid);
                 // Also for who asks whose its Unix sockets are.
-                // SAFETY: changes this thread's effective ids.
+                // SAFETY: changes this thread's ids; the saved ones stay root's.
                 unsafe {
-                    libc::syscall(libc::SYS_setresgid, u32::MAX, gid, u32::MAX);
-                    libc::syscall(libc::SYS_setresuid, u32::MAX, uid, u32::MAX);
+                    libc::syscall(libc::SYS_setresgid, gid, gid, u32::MAX);
+                    libc::syscall(libc::SYS_setresuid, uid, uid, u32::MAX);
                 }
                 identity.root = false;
                 keep_capabilities(0);
@@ -1931,7 +1943,8 @@ impl Identity {
         matches!(self.mask, Some(Ok(_)))
     }
 
-    /// Calls `f` as this user also in the eyes of who asks whose a Unix socket is (SO_PEERCRED, unix(7)), who is told the effective ids.
+    /// Calls `f` as this user also in the eyes of who asks whose a Unix socket is, and is told the effective ids (SO_PEERCRED, unix(7)), or
+    /// who sent something, and is told the real ones (SCM_CREDENTIALS).
     fn as_peer<R>(&mut self, uid: u32, gid: u32, f: impl FnOnce() -> R) -> R {
         // Whoever is not root is the user in all respects.
         if !self.root || (uid, gid) == (0, 0) {
@@ -1939,14 +1952,14 @@ impl Identity {
         }
         let set = |uid: u32, gid: u32| {
             const SAME: u32 = u32::MAX;
-            // SAFETY: changes this thread's effective ids; the real and the saved ones stay root's.
+            // SAFETY: changes this thread's ids; the saved ones stay root's.
             unsafe {
                 if uid == 0 {
-                    libc::syscall(libc::SYS_setresuid, SAME, uid, SAME);
-                    libc::syscall(libc::SYS_setresgid, SAME, gid, SAME);
+                    libc::syscall(libc::SYS_setresuid, uid, uid, SAME);
+                    libc::syscall(libc::SYS_setresgid, gid, gid, SAME);
                 } else {
-                    libc::syscall(libc::SYS_setresgid, SAME, gid, SAME);
-                    libc::syscall(libc::SYS_setresuid, SAME, uid, SAME);
+                    libc::syscall(libc::SYS_setresgid, gid, gid, SAME);
+                    libc::syscall(libc::SYS_setresuid, uid, uid, SAME);
                 }
             }
         };

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{NET_ATTRIBUTE, NET_ATTRIBUTES, NET_LIST, NET_TABLE, NET_TABLES, Op, Request};
 
-use crate::memory;
 use crate::serve::{Handle, Outcome, Reply, Server, check};
+use crate::{confine, memory};
 
 /// What a cell may do on the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,16 +42,11 @@ pub(crate) fn own_network() -> std::io::Result<()> {
     memory::check(done as i64).map(drop)
 }
 
-/// A type of Unix socket that a cell can have of the host's. Datagrams can be sent to any name, which is not for cells.
-fn kind_of(kind: u64) -> std::result::Result<i32, Errno> {
-    match kind as i32 {
-        kind @ (libc::SOCK_STREAM | libc::SOCK_SEQPACKET) => Ok(kind),
-        _ => Err(Errno::EPROTONOSUPPORT),
-    }
-}
+/// The longest datagram that is sent to a Unix socket, bytes: what Linux's default for SO_SNDBUF has room for.
+pub(crate) const DATAGRAM_MAX: usize = 212_992 - 32;
 
-fn unix_socket(kind: u64) -> std::result::Result<OwnedFd, Errno> {
-    let flags = kind_of(kind)? | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+fn unix_socket(kind: i32) -> std::result::Result<OwnedFd, Errno> {
+    let flags = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no memory is involved; a new descriptor.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, flags, 0) as i64)? as RawFd)) }
 }
@@ -69,14 +64,36 @@ fn unix_address(path: &CStr) -> Option<libc::sockaddr_un> {
     Some(address)
 }
 
-/// Binds a new Unix socket of this type to a name in a directory, with these permissions. None: the name is too long for that.
+/// Binds a new Unix socket of this type to a name in a directory, with these permissions. None: the name is too long for that, or the
+/// cell can't be given one of this type.
 pub(crate) fn bind_name(
     (directory, name): (RawFd, &CStr),
     kind: u64,
     permissions: u32,
 ) -> std::result::Result<Option<OwnedFd>, Errno> {
-    let Some(address) = unix_address(name) else { return Ok(None) };
+    let kind = kind as i32;
+    let may = match kind {
+        libc::SOCK_STREAM | libc::SOCK_SEQPACKET => true,
+        // Who has one can send to any abstract name of the host's, unless Landlock denies that.
+        libc::SOCK_DGRAM => confine::keeps_from_abstract_names(),
+        _ => false,
+    };
+    let Some(address) = unix_address(name).filter(|_| may) else { return Ok(None) };
     let socket = unix_socket(kind)?;
+    if kind == libc::SOCK_DGRAM {
+        let on = 1i32;
+        let len = size_of::<i32>() as u32;
+        // SAFETY: a valid value.
+        check(unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PASSCRED,
+                (&raw const on).cast(),
+                len,
+            )
+        } as i64)?;
+    }
     // SAFETY: no memory is involved but the address, which is ours. By the name alone, so that this is what others are told it is called.
     // The thread's mask has been applied.
     let bound = unsafe {
@@ -97,11 +114,27 @@ pub(crate) fn bind_name(
 /// Connects a new Unix socket of this type to the one of this path.
 pub(crate) fn connect_name(path: &CStr, kind: u64) -> std::result::Result<OwnedFd, Errno> {
     let address = unix_address(path).ok_or(Errno::ENAMETOOLONG)?;
-    let socket = unix_socket(kind)?;
+    let socket = match kind as i32 {
+        kind @ (libc::SOCK_STREAM | libc::SOCK_SEQPACKET | libc::SOCK_DGRAM) => unix_socket(kind)?,
+        _ => return Err(Errno::EPROTONOSUPPORT),
+    };
     let len = size_of::<libc::sockaddr_un>() as u32;
     // SAFETY: the address is ours.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) } as i64)?;
     Ok(socket)
+}
+
+/// Sends a datagram to the Unix socket of this path. Value: bytes.
+pub(crate) fn send_name(path: &CStr, datagram: &[u8]) -> std::result::Result<usize, Errno> {
+    let address = unix_address(path).ok_or(Errno::ENAMETOOLONG)?;
+    let socket = unix_socket(libc::SOCK_DGRAM)?;
+    let len = size_of::<libc::sockaddr_un>() as u32;
+    let (bytes, flags) = (datagram.as_ptr().cast(), libc::MSG_NOSIGNAL);
+    // SAFETY: the bytes and the address are ours.
+    let sent = unsafe {
+        libc::sendto(socket.as_raw_fd(), bytes, datagram.len(), flags, (&raw const address).cast(), len)
+    };
+    check(sent as i64).map(|n| n as usize)
 }
 
 /// Serves a socket request.

@@ -2,7 +2,8 @@
 #![allow(unsafe_code, reason = "asks for an id, and sends signals")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ fn main() {
         Trial::test("what_is_inherited", what_is_inherited),
         Trial::test("signals", signals),
         Trial::test("one_file_as_a_volume", one_file_as_a_volume),
+        Trial::test("sockets_of_volumes", sockets_of_volumes),
         Trial::test("directories_in_memory", directories_in_memory),
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
@@ -213,6 +215,51 @@ stat -c %F /etc/app/conf; echo x >/etc/hostname; cat /etc/hostname
     }
     let now = std::fs::read_to_string(dir.path().join("conf"))?;
     if now == "one\nmore\n" { Ok(()) } else { Err(now.into()) }
+}
+
+/// Services of the host are reached by their Unix sockets if a volume has these, and else not, whatever leads to them.
+fn sockets_of_volumes() -> Done {
+    const SCRIPT: &str = "
+import os, socket, sys
+for path in sys.argv[1:]:
+    try:
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(path)
+        print(s.recv(100).decode())
+    except OSError as e:
+        print(e.strerror)
+try:
+    socket.socket(socket.AF_UNIX).bind('/srv/read/new')
+except OSError as e:
+    print(e.strerror)
+";
+    // Not in /tmp, of which a cell has its own.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let top = dir.path().display();
+    for name in ["volume", "read"] {
+        std::fs::create_dir(dir.path().join(name))?;
+    }
+    for name in ["volume/in", "alone", "read/in", "outside"] {
+        let listener = UnixListener::bind(dir.path().join(name))?;
+        std::thread::spawn(move || {
+            // Who is never asked waits until the tests are over.
+            listener.accept().and_then(|(mut stream, _)| write!(stream, "from {name}"))
+        });
+    }
+    std::os::unix::fs::symlink("../outside", dir.path().join("volume/link"))?;
+    std::os::unix::fs::symlink(dir.path().join("outside"), dir.path().join("volume/far"))?;
+    let outside = format!("{top}/outside");
+    let mut arguments = vec!["run".to_owned()];
+    for volume in ["volume:/v", "alone:/srv/alone", "read:/srv/read:ro"] {
+        arguments.extend(["--volume".to_owned(), format!("{top}/{volume}")]);
+    }
+    let asked = ["/v/in", "/srv/alone", "/srv/read/in", "/v/link", "/v/far", &outside];
+    arguments.extend(["--", "/usr/bin/python3", "-c", SCRIPT].iter().chain(&asked).map(|a| (*a).to_owned()));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let Outcome { stdout, stderr, .. } = ran(&arguments)?;
+    let right = "from volume/in\nfrom alone\nfrom read/in\nNo such file or directory\nConnection refused\n\
+                 Connection refused\nRead-only file system\n";
+    if stdout == right { Ok(()) } else { Err(format!("{stdout}{stderr}").into()) }
 }
 
 /// `--tmpfs`: over what the host has there, and in place of the cell's own.

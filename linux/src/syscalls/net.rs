@@ -22,8 +22,7 @@ use atoll_net::host::HostSocket;
 use atoll_net::route::{Answerer, Protocol, RouteSocket, ask_interface, list_interfaces};
 use atoll_net::unix::{self, Ancillary, Credentials, Kind, Owner, UnixSocket, is_switch};
 use atoll_net::{Address, Shutdown};
-use atoll_sync::{Mutex, WaitQueue};
-use atoll_task::{Limit, wait};
+use atoll_sync::Mutex;
 use hashbrown::HashMap;
 use linux_raw_sys::{general as linux, ioctl as ctl, net};
 use zerocopy::{FromBytes, IntoBytes};
@@ -35,7 +34,7 @@ use crate::files::FileRef;
 use crate::process::{Process, Task, find_process, world};
 use crate::signal;
 use crate::sock_diag;
-use crate::socket::{Inner, Message, SocketFile, credentials, owner};
+use crate::socket::{Found, Inner, Message, SocketFile, owner, sender};
 use crate::types::{CmsgHdr, MmsgHdr, MsgHdr, Siginfo, Timespec, Timeval, Ucred, get, put};
 
 const CLOEXEC: u32 = linux::O_CLOEXEC;
@@ -273,10 +272,9 @@ fn bind_path(task: &Task, u: &Arc<UnixSocket>, path: &[u8]) -> Result<()> {
     }
     // As Linux does it: the mask takes even where a default ACL is in its place.
     let mode = NewMode::exactly(super::path::new_mode(task, 0o777).masked());
-    // In a volume others outside find it, too, if it is for connections.
-    let found_outside = if u.kind == Kind::Datagram { 0 } else { type_of(u.kind) };
+    // In a volume others outside find it, too.
     let place = walker
-        .create(&walk, NewNode::Special(FileType::Socket, found_outside.into()), mode)
+        .create(&walk, NewNode::Special(FileType::Socket, type_of(u.kind).into()), mode)
         .map_err(|e| if e == Errno::EEXIST { Errno::EADDRINUSE } else { e })?;
     if let Some((handle, fd)) = host::take_socket(&place.inode) {
         u.be_found_outside(fd, handle);
@@ -293,14 +291,6 @@ fn bind_path(task: &Task, u: &Arc<UnixSocket>, path: &[u8]) -> Result<()> {
         all.insert((a.dev, a.ino), Arc::downgrade(u));
     }
     Ok(())
-}
-
-/// Who has a name.
-enum Found {
-    /// A socket of the cell's.
-    Here(Arc<UnixSocket>),
-    /// Nobody in the cell. Somebody outside may have it.
-    Outside(InodeRef),
 }
 
 /// Finds the socket behind a name in the tree.
@@ -338,32 +328,11 @@ fn find_unix(task: &Task, addr: &Address, kind: Kind) -> Result<Found> {
 }
 
 /// Connects a Unix socket to whoever has this name outside the cell, and waits for room in the backlog if it `waits`.
-fn connect_outside(task: &Task, s: &SocketFile, u: &UnixSocket, inode: &InodeRef, waits: bool) -> Result<()> {
+fn connect_outside(task: &Task, s: &SocketFile, u: &UnixSocket, name: &InodeRef, waits: bool) -> Result<()> {
     u.may_connect()?;
-    let until = match s.timeout(true) {
-        0 => u64::MAX,
-        ns => platform().now().saturating_add(ns),
-    };
-    loop {
-        match host::connect_socket(inode, type_of(u.kind), &task.cred()) {
-            Ok(fd) => return u.connect_outside(fd),
-            // Nothing tells when there is room.
-            Err(Errno::EAGAIN) if waits => {
-                let next = platform().now() + BACKLOG_LOOKS;
-                match wait(&WaitQueue::new(), 0, Limit::Until(next.min(until)), || None::<()>) {
-                    Err(Errno::ETIMEDOUT) if next < until => {}
-                    Err(Errno::ETIMEDOUT) => return Err(Errno::EAGAIN),
-                    Err(e) => return Err(e),
-                    Ok(()) => {}
-                }
-            }
-            Err(e) => return Err(e),
-        }
-    }
+    let fd = s.tries(waits, || host::connect_socket(name, type_of(u.kind), &task.cred()))?;
+    u.connect_outside(fd)
 }
-
-/// How often a full backlog outside the cell is looked at again, ns.
-const BACKLOG_LOOKS: u64 = 1_000_000;
 
 /// Ports that not everybody may have end here (`ip_unprivileged_port_start`, ip(7)).
 const UNPRIVILEGED: u16 = 1024;
@@ -470,9 +439,15 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                 let nonblock = file.nonblock();
                 let to = match find_unix(c.task, &addr, u.kind)? {
                     Found::Here(to) => to,
-                    Found::Outside(_) if u.kind == Kind::Datagram => return Err(Errno::ECONNREFUSED),
-                    Found::Outside(inode) => {
-                        return connect_outside(c.task, s, u, &inode, !nonblock).map(|()| 0);
+                    Found::Outside(name) if u.kind == Kind::Datagram => {
+                        host::find_socket(&name, &c.task.cred())?;
+                        if let unix::Target::Path(path) = unix::parse(&addr)? {
+                            u.send_far(name, &path);
+                        }
+                        return Ok(0);
+                    }
+                    Found::Outside(name) => {
+                        return connect_outside(c.task, s, u, &name, !nonblock).map(|()| 0);
                     }
                 };
                 // EAGAIN: the backlog is full.
@@ -548,10 +523,7 @@ fn send(
     beside: Ancillary,
 ) -> Result<u64> {
     let unix_to = match (&s.inner, &to) {
-        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => match find_unix(c.task, a, u.kind)? {
-            Found::Here(to) => Some(to),
-            Found::Outside(_) => return Err(Errno::ECONNREFUSED),
-        },
+        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => Some(find_unix(c.task, a, u.kind)?),
         (Inner::Unix(u), Some(_)) => {
             return Err(if u.is_connected() { Errno::EISCONN } else { Errno::EOPNOTSUPP });
         }
@@ -567,7 +539,7 @@ fn send(
 }
 
 fn own(c: &Call) -> Ancillary {
-    Ancillary { from: credentials(c.task), ..Ancillary::default() }
+    Ancillary { from: sender(c.task), ..Ancillary::default() }
 }
 
 /// `sendto(2)`.
