@@ -331,7 +331,6 @@ impl SocketFile {
                     ancillary: beside(),
                     control: room,
                     flags: m.flags,
-                    ..Message::default()
                 })
             }
             // Bytes out of band are a stream's; these have none (Linux without CONFIG_AF_UNIX_OOB).

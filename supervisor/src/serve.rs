@@ -1868,6 +1868,23 @@ fn keep_capabilities(kept: u32) -> u32 {
     permitted & kept
 }
 
+/// Sets this thread's real and effective user and group, and the saved ones.
+fn set_ids((uid, gid): (u32, u32), (saved_uid, saved_gid): (u32, u32)) {
+    let set_user = || {
+        // SAFETY: changes this thread's ids.
+        unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, saved_uid) };
+    };
+    // With root's id first when it comes, last when it goes.
+    if uid == 0 {
+        set_user();
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, saved_gid) };
+    if uid != 0 {
+        set_user();
+    }
+}
+
 /// Whom this thread acts for on the host's file systems.
 pub(crate) struct Identity {
     root: bool,
@@ -1876,12 +1893,14 @@ pub(crate) struct Identity {
     now: (u32, u32),
     /// This thread's mask of its own, or that it can't have one.
     mask: Option<std::result::Result<u32, ()>>,
+    /// Its saved user and group, if the effective ones are root's.
+    saved: Option<(u32, u32)>,
 }
 
 impl Identity {
     /// Of a new thread: with the rights on files that its requests can need and no others. `groups`: the user's further ones.
     fn new(root: bool, user: Option<(u32, u32)>, groups: &[u32]) -> Self {
-        let mut identity = Identity { root, capabilities: 0, now: (0, 0), mask: None };
+        let mut identity = Identity { root, capabilities: 0, now: (0, 0), mask: None, saved: None };
         if root {
             // Root's own further groups are nobody's in a cell, where who has which is looked after. For this thread only.
             let groups = if user.is_some() { groups } else { &[] };
@@ -1890,17 +1909,15 @@ impl Identity {
             // A serving thread that starts another one may be acting for somebody else just then, which is passed on.
             if let Some((uid, gid)) = user {
                 // Not as root before: without the right to there would be no way back.
+                // What is kept as saved ids can become the others.
+                identity.saved = Some((uid, gid));
+                set_ids((0, 0), (uid, gid));
                 identity.act_for(uid, gid);
-                // Also for who asks whose its Unix sockets are.
-                // SAFETY: changes this thread's ids; the saved ones stay root's.
-                unsafe {
-                    libc::syscall(libc::SYS_setresgid, gid, gid, u32::MAX);
-                    libc::syscall(libc::SYS_setresuid, uid, uid, u32::MAX);
-                }
                 identity.root = false;
                 keep_capabilities(0);
             } else {
                 identity.act_for(0, 0);
+                identity.saved = Some((0, 0));
                 identity.capabilities = keep_capabilities(ROOT_CAPABILITIES);
             }
         }
@@ -1923,11 +1940,14 @@ impl Identity {
     /// this thread's from now on. Where a thread can't have its own, it is taken away here, whatever a default ACL says.
     fn mode(&mut self, asked: u64) -> u32 {
         let (mode, mask) = (asked as u32 & 0xffff, (asked >> UMASK_SHIFT) as u32 & 0o777);
-        // SAFETY: what it shares of its kind with other threads is a directory that nobody changes, and that mask.
-        let own = *self.mask.get_or_insert_with(|| match unsafe { libc::unshare(libc::CLONE_FS) } {
-            // Which one that is depends on who started the thread.
-            0 => Ok(u32::MAX),
-            _ => Err(()),
+        // SAFETY: what it shares of its kind with other threads is a directory, and that mask. Whoever shares them with another that
+        // has its own has the directory in which that one is just then; from now on this thread's is the root.
+        let own = *self.mask.get_or_insert_with(|| unsafe {
+            match libc::unshare(libc::CLONE_FS) {
+                // Which one that is depends on who started the thread.
+                0 if libc::chdir(c"/".as_ptr()) == 0 => Ok(u32::MAX),
+                _ => Err(()),
+            }
         });
         let Ok(now) = own else { return mode & !mask };
         if now != mask {
@@ -1946,30 +1966,20 @@ impl Identity {
     /// Calls `f` as this user also in the eyes of who asks whose a Unix socket is, and is told the effective ids (SO_PEERCRED, unix(7)), or
     /// who sent something, and is told the real ones (SCM_CREDENTIALS).
     fn as_peer<R>(&mut self, uid: u32, gid: u32, f: impl FnOnce() -> R) -> R {
-        // Whoever is not root is the user in all respects.
-        if !self.root || (uid, gid) == (0, 0) {
-            return f();
-        }
-        let set = |uid: u32, gid: u32| {
-            const SAME: u32 = u32::MAX;
-            // SAFETY: changes this thread's ids; the saved ones stay root's.
-            unsafe {
-                if uid == 0 {
-                    libc::syscall(libc::SYS_setresuid, uid, uid, SAME);
-                    libc::syscall(libc::SYS_setresgid, gid, gid, SAME);
-                } else {
-                    libc::syscall(libc::SYS_setresgid, gid, gid, SAME);
-                    libc::syscall(libc::SYS_setresuid, uid, uid, SAME);
-                }
-            }
-        };
-        set(uid, gid);
+        // Without the rights of root it is its user in all respects.
+        let Some(saved) = self.saved.filter(|_| (uid, gid) != (0, 0)) else { return f() };
+        set_ids((uid, gid), (0, 0));
         // What it may do was decided in the cell.
         set_capabilities(self.capabilities, self.capabilities);
         let done = f();
-        set(0, 0);
+        set_ids((0, 0), saved);
         set_capabilities(self.capabilities, self.capabilities);
-        self.act_for(0, 0);
+        // The ids for files have followed.
+        let (uid, gid) = self.now;
+        self.act_for(uid, gid);
+        if uid != 0 {
+            set_capabilities(self.capabilities, self.capabilities);
+        }
         done
     }
 
