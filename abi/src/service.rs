@@ -154,6 +154,12 @@ pub enum Op {
     /// Sends the datagram `b` to the Unix socket whose name is `a` on mount `arg[0]`, likewise a volume. EAGAIN: it takes no more now.
     /// Value: bytes.
     SendName,
+    /// Has [`Op::NextEvents`] tell what others do to the file `a` on mount `arg[0]`: events of `inotify(7)`, those of `arg[1]` that are
+    /// changes, besides what was asked for before; 0: none any more. ENOSYS: the host can't say that.
+    Watch,
+    /// Waits until others have done something to what is watched, and says what: [`HostEvent`]s into `a`. Value: bytes. EBUSY: somebody
+    /// waits already.
+    NextEvents,
 }
 
 /// Tables of /proc/net that a cell can read.
@@ -263,7 +269,7 @@ impl Op {
     /// or opens is read. None: it is done when others do something, as what a stream's other end does.
     pub const fn resource(self) -> Option<Resource> {
         match self {
-            Op::Nop | Op::StreamRead | Op::StreamWrite | Op::Stop => None,
+            Op::Nop | Op::StreamRead | Op::StreamWrite | Op::Stop | Op::NextEvents => None,
             Op::Stat
             | Op::ReadDir
             | Op::ReadLink
@@ -278,7 +284,8 @@ impl Op {
             | Op::Walk
             | Op::DiskRead
             | Op::Route
-            | Op::Interface => Some(Resource::DeviceRead),
+            | Op::Interface
+            | Op::Watch => Some(Resource::DeviceRead),
             Op::Release
             | Op::Write
             | Op::Sync
@@ -322,7 +329,7 @@ impl Op {
     }
 
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 43] = [
+    pub const ALL: [Op; 45] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -366,6 +373,8 @@ impl Op {
         Op::CopyRange,
         Op::ConnectName,
         Op::SendName,
+        Op::Watch,
+        Op::NextEvents,
     ];
 
     /// The operation with this number.
@@ -427,6 +436,7 @@ impl Request {
                 | Op::Walk
                 | Op::Create
                 | Op::ConnectName
+                | Op::Watch
                 | Op::Release,
             ) => [a, 0, 0],
             Some(
@@ -459,7 +469,7 @@ impl Request {
                 [0, b.min(value.saturating_mul(attr).saturating_add(link)), 0]
             }
             Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a)), 0],
-            Some(Op::StreamRead | Op::DiskRead) => [a.min(value), 0, 0],
+            Some(Op::StreamRead | Op::DiskRead | Op::NextEvents) => [a.min(value), 0, 0],
             Some(Op::StreamControl) => [a, 0, 0],
             Some(Op::Interface) => [a, b.min(value), 0],
             Some(op) if op.changes_tree() => [0, 0, self.c.len.min(size_of::<HostChanged>() as u64)],
@@ -577,6 +587,45 @@ pub struct HostSetAttr {
     pub mtime: i64,
     pub atime_nsec: u32,
     pub mtime_nsec: u32,
+}
+
+/// Head of what [`Op::NextEvents`] tells of one event; the name's bytes follow, padded to eight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HostEvent {
+    /// Device of what is watched, as in [`HostAttr`].
+    pub dev: u64,
+    /// Its number. Both 0: events were lost (IN_Q_OVERFLOW).
+    pub ino: u64,
+    /// What happened, and IN_ISDIR (`inotify(7)`).
+    pub mask: u32,
+    /// The same for both events of a rename, from 2^31 on; 0.
+    pub cookie: u32,
+    /// Length of the name in the directory that is watched, bytes; 0: the event is of what is watched itself.
+    pub name_len: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+impl HostEvent {
+    /// How long the first event is, with its name. None: it isn't whole.
+    pub fn whole(bytes: &[u8]) -> Option<usize> {
+        let (head, rest) = Self::read_from_prefix(bytes).ok()?;
+        let name = (head.name_len as usize).next_multiple_of(8);
+        (name <= rest.len()).then_some(size_of::<Self>() + name)
+    }
+
+    /// The head of an event with a name of this length.
+    pub fn head((dev, ino): (u64, u64), mask: u32, cookie: u32, name: &[u8]) -> HostEvent {
+        HostEvent { dev, ino, mask, cookie, name_len: name.len() as u32, reserved: 0 }
+    }
+
+    /// The first event, its name, and the bytes behind it.
+    pub fn read(bytes: &[u8]) -> Option<(HostEvent, &[u8], &[u8])> {
+        let (event, rest) = bytes.split_at(Self::whole(bytes)?);
+        let (head, name) = Self::read_from_prefix(event).ok()?;
+        Some((head, &name[..head.name_len as usize], rest))
+    }
 }
 
 /// Head of a directory record; the name's bytes follow, padded to eight.

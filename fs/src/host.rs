@@ -18,7 +18,7 @@
 //! when they are flushed, all of them: nobody says which were written to.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
@@ -30,8 +30,8 @@ use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{
-    DIRENT_PLAIN, Extent, HostAttr, HostChanged, HostDirent, HostSetAttr, HostStatFs, Op, RELEASED_MAX,
-    Request, UMASK_SHIFT, WALK_MISSING, WALK_OPENED,
+    DIRENT_PLAIN, Extent, HostAttr, HostChanged, HostDirent, HostEvent, HostSetAttr, HostStatFs, Op,
+    RELEASED_MAX, Request, UMASK_SHIFT, WALK_MISSING, WALK_OPENED,
 };
 use atoll_abi::{Errno, Result, assert_accounted, platform};
 use atoll_mem::heap::{host_buf, is_over_budget, memory};
@@ -1064,6 +1064,19 @@ impl HostNode {
     }
 
     /// What is known of a name is asked for again; the node stays the one for its file.
+    /// Others have changed it, or what has this name in it.
+    fn changed_outside(&self, name: &[u8]) {
+        self.fs.locked.store(platform().now(), Ordering::SeqCst);
+        crate::paths::changed();
+        self.forget_attr();
+        if !name.is_empty() {
+            self.doubt(name);
+        }
+        if let Some(file) = self.file.get() {
+            file.state.lock().checked = 0;
+        }
+    }
+
     fn doubt(&self, name: &[u8]) {
         let mut names = self.names.lock();
         names.complete = 0;
@@ -1696,6 +1709,10 @@ impl Inode for HostNode {
     fn identity(&self) -> Result<Identity> {
         let known = self.attr.lock();
         Ok((known.attr.dev, known.attr.ino))
+    }
+
+    fn watch(&self, events: u32) {
+        watch(self, events);
     }
 
     fn entry(&self, _hint: &[u8]) -> Option<Entry> {
@@ -2695,6 +2712,72 @@ impl HostFile {
     }
 }
 
+/// What is watched ([`inotify`]), by device and inode: what is believed of it must be as new as what others are said to have done to it.
+static WATCHED: Mutex<BTreeMap<Identity, Weak<HostNode>>> = Mutex::new(BTreeMap::new());
+/// A thread asks for what others do.
+static LISTENS: AtomicBool = AtomicBool::new(false);
+/// Bytes of events that are asked for at a time.
+const EVENTS: u64 = 16 << 10;
+
+/// Has the server tell what others do to this one. Where it can't, what this cell does is told all the same.
+fn watch(node: &HostNode, events: u32) {
+    let (Ok(identity), Ok(path), true) = (node.identity(), node.path(), is_host()) else { return };
+    WATCHED.lock().insert(identity, node.me.clone());
+    let path = buffer(&path);
+    let mut r = node.fs.request(Op::Watch, &Cred::root());
+    r.arg[1] = u64::from(events);
+    r.a = extent(&path);
+    if events == 0 || call(r).is_err() || LISTENS.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    match atoll_task::spawn(0, listen) {
+        Some(t) => atoll_task::start(t),
+        None => LISTENS.store(false, Ordering::SeqCst),
+    }
+}
+
+/// Nobody watches it any more.
+pub(crate) fn unwatch(identity: Identity) {
+    let node = WATCHED.lock().remove(&identity).and_then(|node| node.upgrade());
+    let Some((node, Ok(path))) = node.map(|node| (node.clone(), node.path())) else { return };
+    let path = buffer(&path);
+    let mut r = node.fs.request(Op::Watch, &Cred::root());
+    r.a = extent(&path);
+    // The server reads the path until it has answered. If it can't, events come that nobody hears.
+    let until_answered = move |_: &Call| {
+        let _kept = &path;
+    };
+    let _ = Call::send_then(r, Some(Box::new(until_answered)));
+}
+
+/// Asks for what others do, again and again, and tells those who watch it.
+fn listen() {
+    let Ok(mut room) = atoll_mem::buffer(EVENTS as usize) else {
+        return LISTENS.store(false, Ordering::SeqCst);
+    };
+    loop {
+        let mut r = Request::new(Op::NextEvents);
+        r.a = extent_mut(&mut room);
+        let Ok(len) = call(r) else { return };
+        let mut bytes = &room[..(len as usize).min(room.len())];
+        while let Some((event, name, rest)) = HostEvent::read(bytes) {
+            bytes = rest;
+            let identity = (event.dev, event.ino);
+            if event.mask & linux::IN_Q_OVERFLOW != 0 {
+                let all: Vec<_> = WATCHED.lock().values().filter_map(Weak::upgrade).collect();
+                all.iter().for_each(|node| node.changed_outside(b""));
+                inotify::overflowed();
+                continue;
+            }
+            let node = WATCHED.lock().get(&identity).and_then(Weak::upgrade);
+            if let Some(node) = node {
+                node.changed_outside(name);
+            }
+            inotify::outside(identity, event.mask, event.cookie, name);
+        }
+    }
+}
+
 /// Host sockets that were bound to names, by device and inode, until who had them made has taken them.
 static MADE: Mutex<Vec<(Identity, Handle)>> = Mutex::new(Vec::new());
 
@@ -2742,9 +2825,6 @@ pub fn send_to_socket(inode: &InodeRef, datagram: &[u8], cred: &Cred) -> Result<
 /// A request about the socket with this name, and its path.
 fn to_socket(op: Op, inode: &InodeRef, cred: &Cred) -> Result<(Request, Vec<u8>)> {
     let node = HostNode::of(inode).map_err(|_| Errno::ECONNREFUSED)?;
-    if platform().host().is_none() {
-        return Err(Errno::ECONNREFUSED);
-    }
     Ok((node.fs.request(op, cred), buffer(&node.path()?)))
 }
 

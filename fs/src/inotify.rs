@@ -2,9 +2,10 @@
 //!
 //! A watch is on an inode, known by its device and number, so that all names
 //! of a file are one. Whoever changes or uses a file says so here; while
-//! nobody watches anything that costs one load. What is seen is what this cell
-//! does: a host that changes a volume, or another cell, is not. Of a file in
-//! memory with several names, changed attributes are told under its oldest.
+//! nobody watches anything that costs one load. What others do to files of the
+//! host, this or another cell, the server tells where the host can say it
+//! ([`outside`]): changes, not who opens or reads. Of a file in memory with
+//! several names, changed attributes are told under its oldest.
 //!
 //! Order and merging of events are Linux's (`fs/notify`): the directory
 //! hears of a file before the file's own watch does.
@@ -23,6 +24,7 @@ use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::{general as linux, ioctl};
 
+use crate::host;
 use crate::node::{File, Identity, Inode, add_line};
 use crate::types::{FileType, SetAttr, poll};
 
@@ -183,7 +185,10 @@ impl Inotify {
                 return Err(Errno::EEXIST);
             }
             m.mask = kept | if mask & linux::IN_MASK_ADD != 0 { m.mask } else { 0 };
-            return Ok(m.number);
+            let number = m.number;
+            drop(book);
+            inode.watch(kept & EVENTS);
+            return Ok(number);
         }
         if WATCHES.load(Ordering::Relaxed) >= WATCHES_MAX {
             return Err(Errno::ENOSPC);
@@ -196,6 +201,8 @@ impl Inotify {
         drop(s);
         let mark = Mark { group: self.group.clone(), number, mask: kept };
         book.entry(identity).or_default().push(mark);
+        drop(book);
+        inode.watch(kept & EVENTS);
         Ok(number)
     }
 
@@ -204,7 +211,12 @@ impl Inotify {
         let mut book = BOOK.lock();
         let identity = self.group.state.lock().watches.get(&number).copied().ok_or(Errno::EINVAL)?;
         take(&mut book, identity, |m| !(Arc::ptr_eq(&m.group, &self.group) && m.number == number));
+        let is_last = !book.contains_key(&identity);
         self.group.ignored(number);
+        drop(book);
+        if is_last {
+            host::unwatch(identity);
+        }
         Ok(())
     }
 }
@@ -223,11 +235,14 @@ impl Drop for Inotify {
     fn drop(&mut self) {
         INSTANCES.fetch_sub(1, Ordering::Relaxed);
         let mut book = BOOK.lock();
-        let watches = core::mem::take(&mut self.group.state.lock().watches);
+        let mut watches = core::mem::take(&mut self.group.state.lock().watches);
         for identity in watches.values() {
             take(&mut book, *identity, |m| !Arc::ptr_eq(&m.group, &self.group));
         }
         WATCHES.fetch_sub(watches.len(), Ordering::Relaxed);
+        watches.retain(|_, identity| !book.contains_key(identity));
+        drop(book);
+        watches.values().for_each(|identity| host::unwatch(*identity));
     }
 }
 
@@ -431,6 +446,30 @@ pub fn moved(
         link_count(victim);
     }
     tell_self(inode, linux::IN_MOVE_SELF);
+}
+
+/// Others have done this to a file of the host; `name`: to that of the directory.
+pub fn outside(identity: Identity, mask: u32, cookie: u32, name: &[u8]) {
+    let mut book = BOOK.lock();
+    tell(&mut book, identity, mask, cookie, name, false);
+    if mask & linux::IN_DELETE_SELF != 0 {
+        for m in book.remove(&identity).unwrap_or_default() {
+            m.group.ignored(m.number);
+        }
+    }
+}
+
+/// The host has lost events of what others did: whoever watches anything hears that.
+pub fn overflowed() {
+    let book = BOOK.lock();
+    let mut told: Vec<*const Group> = Vec::new();
+    for mark in book.values().flatten() {
+        let group = Arc::as_ptr(&mark.group);
+        if !told.contains(&group) {
+            told.push(group);
+            mark.group.push(Event { number: -1, mask: linux::IN_Q_OVERFLOW, cookie: 0, name: Vec::new() });
+        }
+    }
 }
 
 /// An inode that lost its last name is not in use any more.

@@ -316,7 +316,11 @@ impl SocketFile {
                         break;
                     }
                 }
-                Ok(Message { len, ancillary: beside(), ..Message::default() })
+                let from = match &self.inner {
+                    Inner::Unix(u) => Some(u.sender_outside()),
+                    _ => None,
+                };
+                Ok(Message { len, from, ancillary: beside(), ..Message::default() })
             }
             Way::Datagram(d) => {
                 // Descriptors of the host's are not for programs.
@@ -426,7 +430,12 @@ impl SocketFile {
                     None if u.kind == Kind::Datagram
                         && let Some(name) = u.far() =>
                     {
-                        return self.send_far(source, nonblock, &name, &ancillary);
+                        let sent = self.send_far(source, nonblock, &name, &ancillary);
+                        if sent == Err(Errno::ECONNREFUSED) {
+                            // That is told once.
+                            u.disconnect();
+                        }
+                        return sent;
                     }
                     Some(Found::Outside(name)) => return self.send_far(source, nonblock, &name, &ancillary),
                     Some(Found::Here(to)) => Some(to),
@@ -470,6 +479,9 @@ impl SocketFile {
         if !beside.files.is_empty() {
             return Err(Errno::EOPNOTSUPP);
         }
+        if matches!(&self.inner, Inner::Unix(u) if u.is_stopped()) {
+            return Err(Errno::EPIPE);
+        }
         if source.left() > FAR_MAX {
             return Err(Errno::EMSGSIZE);
         }
@@ -505,6 +517,8 @@ impl SocketFile {
             match wait(&WaitQueue::new(), 0, Limit::Until(next), || None::<()>) {
                 Err(Errno::ETIMEDOUT) if next < until => {}
                 Err(Errno::ETIMEDOUT) => return Err(Errno::EAGAIN),
+                // With a timeout the call is never restarted (signal(7)).
+                Err(Errno::RESTART) if until != u64::MAX => return Err(Errno::EINTR),
                 Err(e) => return Err(e),
                 Ok(()) => {}
             }
@@ -573,7 +587,8 @@ fn receive_far(outside: &HostSocket, sink: &mut Sink, flags: u32) -> Result<Rece
         said.filter(|(h, _)| h.level as u32 == net::SOL_SOCKET && h.kind as u32 == net::SCM_CREDENTIALS);
     let who = said.and_then(|(_, rest)| Ucred::read_from_prefix(rest).ok());
     let from = match who {
-        Some((who, _)) => Credentials { pid: who.pid as u32, uid: who.uid, gid: who.gid, started: 0 },
+        // Of processes outside there are no numbers here.
+        Some((who, _)) => Credentials { pid: 0, uid: who.uid, gid: who.gid, started: 0 },
         None => Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
     };
     Ok(Received::datagram(m, before - sink.left(), from))

@@ -6,7 +6,7 @@
 //! the core which first waited for it gets, or another one that takes from it later (architecture section 8), so
 //! looking at it, and waiting for it again, cost no call at all ([`crate::readiness`]).
 
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
@@ -25,15 +25,15 @@ use linux_raw_sys::net;
 use crate::address::Address;
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown, StreamHandle};
 use crate::readiness::{FINAL, Readiness, Seen};
-use crate::unix::{Credentials, UnixSocket};
+use crate::unix::Credentials;
 
 /// Host sockets that a cell can watch.
 const SOCKETS_MAX: usize = 1 << 20;
 
 /// Bytes of the runtime's own that one host call carries.
 const BOUNCE: usize = 4096;
-/// More than the longest datagram has, bytes.
-const DATAGRAM: usize = 64 << 10;
+/// More than the longest datagram or packet has, bytes: a Unix socket's may be as long as SO_SNDBUF's default.
+const DATAGRAM: usize = 256 << 10;
 /// Bytes that one host call receives from a stream.
 const AT_ONCE: u64 = 64 << 10;
 /// After so many receives by the same core, and none by others, that one watches the socket. To change takes some three host calls.
@@ -51,24 +51,19 @@ struct Shared {
     generation: AtomicU32,
     /// Who used it last, a [`Cause`]: what comes is theirs.
     cause: AtomicU32,
-    /// The Unix socket that this one is the outside of: who waits for it waits there.
-    stands_for: SetOnce<Weak<UnixSocket>>,
+    /// Of the Unix socket that this one is the outside of: who waits for it waits there.
+    queue_of_unix: SetOnce<Arc<WaitQueue>>,
 }
 
 impl Shared {
     /// Wakes those who wait for any of these. Value: false if that takes a lock that is held, and `may_wait` is not set.
     fn wake(&self, events: u32, may_wait: bool) -> bool {
-        let wake = |queue: &WaitQueue| {
-            if may_wait {
-                queue.wake_all(events);
-                return true;
-            }
-            queue.try_wake_all(events)
-        };
-        match self.stands_for.get() {
-            None => wake(&self.queue),
-            Some(socket) => socket.upgrade().is_none_or(|socket| wake(socket.queue())),
+        let queue = self.queue_of_unix.get().map_or(&self.queue, |queue| &**queue);
+        if may_wait {
+            queue.wake_all(events);
+            return true;
         }
+        queue.try_wake_all(events)
     }
 }
 
@@ -173,7 +168,7 @@ impl HostSocket {
             queue: WaitQueue::new(),
             generation: AtomicU32::new(generation),
             cause: AtomicU32::new(Cause::current().to_word()),
-            stands_for: SetOnce::new(),
+            queue_of_unix: SetOnce::new(),
         });
         let slot = {
             let mut free = REGISTRY.free.lock();
@@ -213,10 +208,10 @@ impl HostSocket {
         Self::adopt(fd, stream, handle)
     }
 
-    /// Whoever waits for this one does so at that one.
-    pub(crate) fn stand_for(&self, socket: &Weak<UnixSocket>) {
+    /// Whoever waits for this one does so there.
+    pub(crate) fn wait_at(&self, queue: &Arc<WaitQueue>) {
         // Once, by who has made it.
-        let _ = self.shared.stands_for.set(socket.clone());
+        let _ = self.shared.queue_of_unix.set(queue.clone());
     }
 
     /// Starts taking connections, or changes how many may wait. Those who connect are told of this user (SO_PEERCRED).

@@ -255,7 +255,7 @@ pub struct UnixSocket {
     name: Mutex<Option<Arc<Name>>>,
     /// The name of the listener that it came from, or is connected to.
     peer_name: Mutex<Option<Arc<Name>>>,
-    queue: WaitQueue,
+    queue: Arc<WaitQueue>,
     owner: Mutex<Owner>,
     peer: Mutex<Owner>,
     error: AtomicU32,
@@ -346,7 +346,7 @@ impl UnixSocket {
             receive: Mutex::new(Receive::default()),
             name: Mutex::new(None),
             peer_name: Mutex::new(None),
-            queue: WaitQueue::new(),
+            queue: Arc::new(WaitQueue::new()),
             owner: Mutex::new(owner),
             peer: Mutex::new(Owner {
                 credentials: Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
@@ -399,6 +399,11 @@ impl UnixSocket {
         self.queue.wake_all(WRITABLE);
     }
 
+    /// Who is at the other end of a connection to outside, as a receiver is told: nothing at all, if it has no name.
+    pub fn sender_outside(&self) -> Address {
+        from_name(self.peer_name.lock().as_ref())
+    }
+
     /// The host's socket for datagrams from outside.
     pub fn datagrams(&self) -> Option<&HostSocket> {
         self.named.get().map(|named| &**named).filter(|_| self.kind == Kind::Datagram)
@@ -413,9 +418,18 @@ impl UnixSocket {
     /// Gives it the host's socket that is bound to its name, by which others outside find it: its descriptor, and the server's handle.
     pub fn be_found_outside(&self, fd: i32, handle: u64) {
         let socket = HostSocket::of_unix(fd, self.kind == Kind::Stream, handle);
-        socket.stand_for(&self.me);
+        socket.wait_at(&self.queue);
         // It has got a name once.
         let _ = self.named.set(socket);
+        self.look_outside();
+    }
+
+    /// What comes from outside is heard of from now on, also by those who wait already.
+    fn look_outside(&self) {
+        if let Some(named) = self.named.get() {
+            named.ready();
+            self.queue.wake_all(poll::ALL);
+        }
     }
 
     /// May it be connected now?
@@ -438,8 +452,12 @@ impl UnixSocket {
     }
 
     fn go_outside(&self, socket: Arc<HostSocket>, peer: &Address) -> Result<()> {
-        socket.stand_for(&self.me);
+        socket.wait_at(&self.queue);
         let credentials = socket.peer_credentials();
+        let bytes = self.buffer.load(Ordering::Relaxed);
+        if bytes != BUFFER as u32 {
+            let _ = socket.set_option(net::SOL_SOCKET, net::SO_SNDBUF, &(bytes / 2).to_ne_bytes());
+        }
         // Another call may have connected it meanwhile.
         self.outside.set(socket).map_err(|_| Errno::EISCONN)?;
         *self.state.lock() = State::Outside;
@@ -573,7 +591,11 @@ impl UnixSocket {
             _ => return Err(Errno::EINVAL),
         }
         match self.named.get() {
-            Some(named) => named.listen_as(backlog, credentials.uid, credentials.gid),
+            Some(named) => {
+                named.listen_as(backlog, credentials.uid, credentials.gid)?;
+                self.look_outside();
+                Ok(())
+            }
             None => Ok(()),
         }
     }
@@ -943,11 +965,17 @@ impl UnixSocket {
             return outside.queued(false).unwrap_or(0);
         }
         let r = self.receive.lock();
-        if self.kind == Kind::Datagram {
-            r.messages.front().map_or(0, |m| m.bytes.len() as u32)
-        } else {
-            r.bytes as u32
+        if self.kind != Kind::Datagram {
+            return r.bytes as u32;
         }
+        let first = r.messages.front().map(|m| m.bytes.len() as u32);
+        drop(r);
+        first.or_else(|| self.datagrams()?.queued(false).ok()).unwrap_or(0)
+    }
+
+    /// May it send no more ([`UnixSocket::shutdown`])?
+    pub fn is_stopped(&self) -> bool {
+        self.receive.lock().stopped
     }
 
     /// What it is ready for.
@@ -1034,7 +1062,12 @@ impl UnixSocket {
 
     /// Changes it.
     pub fn set_buffer_size(&self, bytes: u32) {
-        self.buffer.store(bytes.clamp(4608, BUFFER as u32 * 2), Ordering::Relaxed);
+        let bytes = bytes.clamp(4608, BUFFER as u32 * 2);
+        self.buffer.store(bytes, Ordering::Relaxed);
+        if let Some(outside) = self.outside() {
+            // As far as the host lets anybody, which doubles what it is told.
+            let _ = outside.set_option(net::SOL_SOCKET, net::SO_SNDBUF, &(bytes / 2).to_ne_bytes());
+        }
         // There may be room now.
         self.queue.wake_all(WRITABLE);
     }

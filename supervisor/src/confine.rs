@@ -11,7 +11,6 @@
 #![allow(unsafe_code, reason = "changes the process's credentials")]
 
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 
 use crate::filter::{Program, compile};
 use crate::{Error, Result};
@@ -282,17 +281,6 @@ pub fn filter(memory: RawFd) -> Result<Program> {
 /// The filter that a cell's first process starts with, and all others inherit.
 pub fn starting_filter(memory: RawFd) -> Result<Program> {
     compile(ALLOWED.iter().chain(STARTING).map(|call| (call.number, call.only)), memory as u32)
-}
-
-/// Does Landlock keep those who lock themselves in by [`landlock`] from abstract Unix sockets outside? Since its version 6, of Linux 6.12.
-pub(crate) fn keeps_from_abstract_names() -> bool {
-    static VERSION: OnceLock<i64> = OnceLock::new();
-    const ASK_FOR_VERSION: u32 = 1;
-    *VERSION.get_or_init(|| {
-        let none = std::ptr::null::<u8>();
-        // SAFETY: with this flag no memory is involved.
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, ASK_FOR_VERSION) }
-    }) >= 6
 }
 
 /// Denies this process and its children all access by path, by network

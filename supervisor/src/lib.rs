@@ -33,6 +33,7 @@ pub mod serve;
 pub mod sockets;
 pub mod symbols;
 pub mod vdso;
+mod watch;
 
 use std::fmt;
 use std::io::Write;

@@ -399,15 +399,13 @@ impl StandIn {
             Some(Op::Open | Op::Create) => request.arg[3] = 0,
             Some(Op::MakeNode) => request.arg[2] = 0,
             Some(
-                Op::PassFd
-                | Op::Socket
-                | Op::Bind
-                | Op::Connect
-                | Op::Listen
-                | Op::ConnectName
-                | Op::SendName,
+                Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Watch | Op::NextEvents,
             ) => {
                 let value = Errno::ENOSYS.to_ret();
+                return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
+            }
+            Some(Op::ConnectName | Op::SendName) => {
+                let value = Errno::ECONNREFUSED.to_ret();
                 return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
             }
             _ => {}

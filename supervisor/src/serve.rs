@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, StreamKind};
@@ -28,8 +28,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::jobs;
 use crate::memory::Mapping;
 use crate::say;
-use crate::sockets;
 use crate::{Error, Result};
+use crate::{sockets, watch};
 
 /// Serving threads at most: so many requests can wait at the same time.
 const THREADS_MAX: u32 = 64;
@@ -52,6 +52,8 @@ const GAP_MAX: u32 = 1000;
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
 /// step after another, so it may be longer than a path that they can write.
 const PATH_LONGEST: usize = 64 << 10;
+/// The most that one answer tells of events, bytes.
+const EVENTS_MAX: usize = 1 << 20;
 /// Longest list of a directory's entries in one answer, bytes.
 const LIST_MAX: u64 = 1 << 20;
 /// Longest extended attribute, and longest list of them, bytes.
@@ -245,6 +247,8 @@ pub struct Server {
     machine_cores: usize,
     pub(crate) network: sockets::Policy,
     plans: crate::plan::Plans,
+    /// What others do to files that the cell watches, from when it watches the first one on.
+    watcher: OnceLock<std::result::Result<watch::Watcher, Errno>>,
     /// Writes to standard streams that are under way.
     writing: AtomicU32,
     /// When the last answer was given, us after `begun`.
@@ -333,6 +337,7 @@ impl Server {
             machine_cores,
             network,
             plans: crate::plan::Plans::new(plan_cache),
+            watcher: OnceLock::new(),
             writing: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             gap: AtomicU32::new(0),
@@ -866,7 +871,21 @@ impl Server {
             Op::SendName => {
                 let (_named, name) = self.socket_name(r)?;
                 let datagram = self.copy_in(r.b, sockets::DATAGRAM_MAX)?;
-                Reply::value(identity.as_peer(uid, gid, || sockets::send_name(&name, &datagram))? as u64)
+                let send = || sockets::send_name(&name, &datagram, (uid, gid));
+                Reply::value(identity.as_peer(uid, gid, send)? as u64)
+            }
+            Op::Watch => {
+                let m = self.mount(r.arg[0])?;
+                let path = self.path(m, r.a)?;
+                let (fd, attr) = look(m, &m.root, &path)?;
+                let watcher = self.watcher.get_or_init(watch::Watcher::new).as_ref().map_err(|e| *e)?;
+                watcher.watch(&fd, &own_name(fd.as_raw_fd())?, &attr, r.arg[1])?;
+                Reply::value(0)
+            }
+            Op::NextEvents => {
+                let watcher = self.watcher.get().and_then(|w| w.as_ref().ok()).ok_or(Errno::ENOSYS)?;
+                let events = watcher.next((r.a.len as usize).min(EVENTS_MAX))?;
+                Reply::value(self.copy_out(r.a, &events)? as u64)
             }
             Op::Listen => identity.as_peer(uid, gid, || sockets::serve(self, op, r)),
             Op::Create => self.create(r),
@@ -1868,21 +1887,22 @@ fn keep_capabilities(kept: u32) -> u32 {
     permitted & kept
 }
 
-/// Sets this thread's real and effective user and group, and the saved ones.
-fn set_ids((uid, gid): (u32, u32), (saved_uid, saved_gid): (u32, u32)) {
-    let set_user = || {
-        // SAFETY: changes this thread's ids.
-        unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, saved_uid) };
-    };
-    // With root's id first when it comes, last when it goes.
-    if uid == 0 {
-        set_user();
-    }
+/// Sets this thread's effective user and group. The real and the saved ones, by which others may send it signals, stay.
+fn set_effective(uid: u32, gid: u32) -> std::result::Result<(), Errno> {
+    const SAME: u32 = u32::MAX;
+    // SAFETY: changes this thread's ids.
+    let set_user = || check(unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) });
     // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, saved_gid) };
-    if uid != 0 {
-        set_user();
+    let set_group = || check(unsafe { libc::syscall(libc::SYS_setresgid, SAME, gid, SAME) });
+    // Root's comes first, and goes last.
+    if uid == 0 {
+        set_user()?;
+        set_group()?;
+    } else {
+        set_group()?;
+        set_user()?;
     }
+    Ok(())
 }
 
 /// Whom this thread acts for on the host's file systems.
@@ -1893,14 +1913,12 @@ pub(crate) struct Identity {
     now: (u32, u32),
     /// This thread's mask of its own, or that it can't have one.
     mask: Option<std::result::Result<u32, ()>>,
-    /// Its saved user and group, if the effective ones are root's.
-    saved: Option<(u32, u32)>,
 }
 
 impl Identity {
     /// Of a new thread: with the rights on files that its requests can need and no others. `groups`: the user's further ones.
     fn new(root: bool, user: Option<(u32, u32)>, groups: &[u32]) -> Self {
-        let mut identity = Identity { root, capabilities: 0, now: (0, 0), mask: None, saved: None };
+        let mut identity = Identity { root, capabilities: 0, now: (0, 0), mask: None };
         if root {
             // Root's own further groups are nobody's in a cell, where who has which is looked after. For this thread only.
             let groups = if user.is_some() { groups } else { &[] };
@@ -1909,15 +1927,13 @@ impl Identity {
             // A serving thread that starts another one may be acting for somebody else just then, which is passed on.
             if let Some((uid, gid)) = user {
                 // Not as root before: without the right to there would be no way back.
-                // What is kept as saved ids can become the others.
-                identity.saved = Some((uid, gid));
-                set_ids((0, 0), (uid, gid));
                 identity.act_for(uid, gid);
+                // Also for services that ask whose a Unix socket is. Where it fails they are told that it is root's, whose this process is.
+                let _ = set_effective(uid, gid);
                 identity.root = false;
                 keep_capabilities(0);
             } else {
                 identity.act_for(0, 0);
-                identity.saved = Some((0, 0));
                 identity.capabilities = keep_capabilities(ROOT_CAPABILITIES);
             }
         }
@@ -1963,24 +1979,27 @@ impl Identity {
         matches!(self.mask, Some(Ok(_)))
     }
 
-    /// Calls `f` as this user also in the eyes of who asks whose a Unix socket is, and is told the effective ids (SO_PEERCRED, unix(7)), or
-    /// who sent something, and is told the real ones (SCM_CREDENTIALS).
-    fn as_peer<R>(&mut self, uid: u32, gid: u32, f: impl FnOnce() -> R) -> R {
-        // Without the rights of root it is its user in all respects.
-        let Some(saved) = self.saved.filter(|_| (uid, gid) != (0, 0)) else { return f() };
-        set_ids((uid, gid), (0, 0));
-        // What it may do was decided in the cell.
-        set_capabilities(self.capabilities, self.capabilities);
-        let done = f();
-        set_ids((0, 0), saved);
+    /// Calls `f` as this user also in the eyes of who asks whose a Unix socket is, and is told the effective ids (SO_PEERCRED, unix(7)).
+    fn as_peer<R>(
+        &mut self,
+        uid: u32,
+        gid: u32,
+        f: impl FnOnce() -> std::result::Result<R, Errno>,
+    ) -> std::result::Result<R, Errno> {
+        // Whoever can't act for others is its user in this respect, too.
+        if !self.root || (uid, gid) == (0, 0) {
+            return f();
+        }
+        let done = set_effective(uid, gid).and_then(|()| {
+            // What it may do was decided in the cell.
+            set_capabilities(self.capabilities, self.capabilities);
+            f()
+        });
+        let back = set_effective(0, 0);
         set_capabilities(self.capabilities, self.capabilities);
         // The ids for files have followed.
-        let (uid, gid) = self.now;
-        self.act_for(uid, gid);
-        if uid != 0 {
-            set_capabilities(self.capabilities, self.capabilities);
-        }
-        done
+        self.act_for(0, 0);
+        back.and(done)
     }
 
     fn act_for(&mut self, uid: u32, gid: u32) {

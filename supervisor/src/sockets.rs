@@ -8,8 +8,8 @@ use std::sync::Arc;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{NET_ATTRIBUTE, NET_ATTRIBUTES, NET_LIST, NET_TABLE, NET_TABLES, Op, Request};
 
+use crate::memory;
 use crate::serve::{Handle, Outcome, Reply, Server, check};
-use crate::{confine, memory};
 
 /// What a cell may do on the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,35 +64,29 @@ fn unix_address(path: &CStr) -> Option<libc::sockaddr_un> {
     Some(address)
 }
 
-/// Binds a new Unix socket of this type to a name in a directory, with these permissions. None: the name is too long for that, or the
-/// cell can't be given one of this type.
+/// Binds a new Unix socket of this type to a name in a directory, with these permissions. None: the name is too long for that.
+/// One for datagrams can receive, and not send: it could send to any name.
 pub(crate) fn bind_name(
     (directory, name): (RawFd, &CStr),
     kind: u64,
     permissions: u32,
 ) -> std::result::Result<Option<OwnedFd>, Errno> {
     let kind = kind as i32;
-    let may = match kind {
-        libc::SOCK_STREAM | libc::SOCK_SEQPACKET => true,
-        // Who has one can send to any abstract name of the host's, unless Landlock denies that.
-        libc::SOCK_DGRAM => confine::keeps_from_abstract_names(),
-        _ => false,
-    };
-    let Some(address) = unix_address(name).filter(|_| may) else { return Ok(None) };
+    if ![libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM].contains(&kind) {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    let Some(address) = unix_address(name) else { return Ok(None) };
     let socket = unix_socket(kind)?;
     if kind == libc::SOCK_DGRAM {
-        let on = 1i32;
-        let len = size_of::<i32>() as u32;
+        let (on, len) = (1i32, size_of::<i32>() as u32);
         // SAFETY: a valid value.
-        check(unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PASSCRED,
-                (&raw const on).cast(),
-                len,
-            )
-        } as i64)?;
+        let set = unsafe {
+            let value = (&raw const on).cast();
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, value, len)
+        };
+        check(set as i64)?;
+        // SAFETY: no memory is involved.
+        check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) } as i64)?;
     }
     // SAFETY: no memory is involved but the address, which is ours. By the name alone, so that this is what others are told it is called.
     // The thread's mask has been applied.
@@ -101,7 +95,8 @@ pub(crate) fn bind_name(
         check(libc::fchdir(directory) as i64)?;
         let len = size_of::<libc::sockaddr_un>() as u32;
         let bound = check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) as i64);
-        check(libc::chdir(c"/".as_ptr()) as i64)?;
+        // It was possible before.
+        libc::chdir(c"/".as_ptr());
         bound
     };
     match bound {
@@ -124,15 +119,34 @@ pub(crate) fn connect_name(path: &CStr, kind: u64) -> std::result::Result<OwnedF
     Ok(socket)
 }
 
-/// Sends a datagram to the Unix socket of this path. Value: bytes.
-pub(crate) fn send_name(path: &CStr, datagram: &[u8]) -> std::result::Result<usize, Errno> {
-    let address = unix_address(path).ok_or(Errno::ENAMETOOLONG)?;
+/// Sends a datagram of this user's to the Unix socket of this path. Value: bytes.
+pub(crate) fn send_name(
+    path: &CStr,
+    datagram: &[u8],
+    (uid, gid): (u32, u32),
+) -> std::result::Result<usize, Errno> {
+    let mut address = unix_address(path).ok_or(Errno::ENAMETOOLONG)?;
     let socket = unix_socket(libc::SOCK_DGRAM)?;
-    let len = size_of::<libc::sockaddr_un>() as u32;
-    let (bytes, flags) = (datagram.as_ptr().cast(), libc::MSG_NOSIGNAL);
-    // SAFETY: the bytes and the address are ours.
+    let mut iov = libc::iovec { iov_base: datagram.as_ptr().cast_mut().cast(), iov_len: datagram.len() };
+    let mut control = [0u64; 4];
+    // SAFETY: a plain structure.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut address).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_un>() as u32;
+    message.msg_iov = &raw mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // Else it would be of this thread's real ids, which stay what they are.
+    let who = libc::ucred { pid: std::process::id() as i32, uid, gid };
+    // SAFETY: the control buffer has room for one header and credentials; bytes and address are ours.
     let sent = unsafe {
-        libc::sendto(socket.as_raw_fd(), bytes, datagram.len(), flags, (&raw const address).cast(), len)
+        let c = libc::CMSG_FIRSTHDR(&raw const message);
+        (*c).cmsg_level = libc::SOL_SOCKET;
+        (*c).cmsg_type = libc::SCM_CREDENTIALS;
+        (*c).cmsg_len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize;
+        libc::CMSG_DATA(c).cast::<libc::ucred>().write_unaligned(who);
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
     };
     check(sent as i64).map(|n| n as usize)
 }

@@ -1,6 +1,6 @@
 # Unix sockets in a volume: between a cell and the host, between two cells, and within one. On Linux all of it is on the host.
 # needs: redis-server redis-tools nginx-light curl python3
-# timeout: 90
+# timeout: 180
 cat > server.py <<'P'
 import hashlib, os, socket, struct, sys
 kind, path, times = getattr(socket, sys.argv[1]), sys.argv[2], int(sys.argv[3])
