@@ -2723,6 +2723,7 @@ const EVENTS: u64 = 16 << 10;
 fn watch(node: &HostNode, events: u32) {
     let (Ok(identity), Ok(path), true) = (node.identity(), node.path(), is_host()) else { return };
     WATCHED.lock().insert(identity, node.me.clone());
+    inotify::tell_unwatched(unwatch);
     let path = buffer(&path);
     let mut r = node.fs.request(Op::Watch, &Cred::root());
     r.arg[1] = u64::from(events);
@@ -2737,7 +2738,7 @@ fn watch(node: &HostNode, events: u32) {
 }
 
 /// Nobody watches it any more.
-pub(crate) fn unwatch(identity: Identity) {
+fn unwatch(identity: Identity) {
     let node = WATCHED.lock().remove(&identity).and_then(|node| node.upgrade());
     let Some((node, Ok(path))) = node.map(|node| (node.clone(), node.path())) else { return };
     let path = buffer(&path);

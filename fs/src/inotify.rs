@@ -20,11 +20,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::Sink;
 use atoll_mem::user;
-use atoll_sync::{Mutex, WaitQueue};
+use atoll_sync::{Mutex, SetOnce, WaitQueue};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::{general as linux, ioctl};
 
-use crate::host;
 use crate::node::{File, Identity, Inode, add_line};
 use crate::types::{FileType, SetAttr, poll};
 
@@ -215,9 +214,24 @@ impl Inotify {
         self.group.ignored(number);
         drop(book);
         if is_last {
-            host::unwatch(identity);
+            no_more(identity);
         }
         Ok(())
+    }
+}
+
+/// Who is to hear of what nobody watches any more, if others were asked about anything.
+static LISTENER: SetOnce<fn(Identity)> = SetOnce::new();
+
+/// Has this called with what nobody watches any more.
+pub(crate) fn tell_unwatched(listener: fn(Identity)) {
+    // The first time is enough: it is always the same one.
+    let _ = LISTENER.set(listener);
+}
+
+fn no_more(identity: Identity) {
+    if let Some(listener) = LISTENER.get() {
+        listener(identity);
     }
 }
 
@@ -242,7 +256,7 @@ impl Drop for Inotify {
         WATCHES.fetch_sub(watches.len(), Ordering::Relaxed);
         watches.retain(|_, identity| !book.contains_key(identity));
         drop(book);
-        watches.values().for_each(|identity| host::unwatch(*identity));
+        watches.values().copied().for_each(no_more);
     }
 }
 
