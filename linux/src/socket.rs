@@ -11,7 +11,7 @@ use atoll_fs::node::{At, InodeRef};
 use atoll_fs::types::Cred;
 use atoll_fs::{Attr, File, OpenFile, Sink, Source, host, poll};
 use atoll_net::host::HostSocket;
-use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, Owner, Received, UnixSocket};
+use atoll_net::unix::{Ancillary, CROWDED, Credentials, InFlight, Kind, Owner, Received, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
 use atoll_sync::{Mutex, RcuArc, WaitQueue};
 use atoll_task::{Limit, books, gate, wait};
@@ -77,8 +77,6 @@ static NEXT: AtomicU64 = AtomicU64::new(0x8000);
 
 /// The longest datagram to somebody outside the cell, bytes: what Linux's default of a send buffer has room for.
 const FAR_MAX: usize = 212_992 - 32;
-/// How often it is looked whether somebody outside takes more, ns.
-const LOOKS: u64 = 1_000_000;
 
 /// What a receive brought.
 #[derive(Default)]
@@ -431,9 +429,11 @@ impl SocketFile {
                         && let Some(name) = u.far() =>
                     {
                         let sent = self.send_far(source, nonblock, &name, &ancillary);
-                        if sent == Err(Errno::ECONNREFUSED) {
+                        match sent {
                             // That is told once.
-                            u.disconnect();
+                            Err(Errno::ECONNREFUSED) => u.disconnect(),
+                            Err(Errno::EAGAIN) => u.is_crowded(),
+                            _ => {}
                         }
                         return sent;
                     }
@@ -513,7 +513,7 @@ impl SocketFile {
                 Err(Errno::EAGAIN) if waits => {}
                 r => return r,
             }
-            let next = platform().now().saturating_add(LOOKS).min(until);
+            let next = platform().now().saturating_add(CROWDED).min(until);
             match wait(&WaitQueue::new(), 0, Limit::Until(next), || None::<()>) {
                 Err(Errno::ETIMEDOUT) if next < until => {}
                 Err(Errno::ETIMEDOUT) => return Err(Errno::EAGAIN),

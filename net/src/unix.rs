@@ -7,11 +7,12 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use atoll_abi::{Errno, Result};
+use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::InodeRef;
 use atoll_fs::{OpenFile, poll};
 use atoll_mem::io::{Sink, Source};
 use atoll_sync::{Mutex, RcuArc, SetOnce, WaitQueue};
+use atoll_task::{Hold, Timer};
 use hashbrown::HashMap;
 use linux_raw_sys::net;
 
@@ -276,8 +277,13 @@ pub struct UnixSocket {
     named: SetOnce<Arc<HostSocket>>,
     /// The host's socket that is its connection to one outside.
     outside: SetOnce<Arc<HostSocket>>,
+    /// The one outside that it sends datagrams to takes no more, and when it is worth to try again.
+    crowded: SetOnce<(Arc<AtomicBool>, Timer)>,
     me: Weak<UnixSocket>,
 }
+
+/// How long somebody outside who takes no more datagrams is left alone, ns: nothing tells when that changes.
+pub const CROWDED: u64 = 1_000_000;
 
 static ABSTRACT: Mutex<Option<HashMap<Vec<u8>, Weak<UnixSocket>>>> = Mutex::new(None);
 
@@ -362,6 +368,7 @@ impl UnixSocket {
             outstanding: AtomicUsize::new(0),
             named: SetOnce::new(),
             outside: SetOnce::new(),
+            crowded: SetOnce::new(),
             me: me.clone(),
         })
     }
@@ -397,6 +404,29 @@ impl UnixSocket {
         *self.state.lock() = State::Far(name);
         *self.peer_name.lock() = Some(Arc::new(Name::Path(path.to_vec())));
         self.queue.wake_all(WRITABLE);
+    }
+
+    /// The one outside to which it sends takes no more. Those who wait for room hear when it is worth to try again.
+    pub fn is_crowded(&self) {
+        let new = || {
+            let full = Arc::new(AtomicBool::new(false));
+            // Nothing that keeps the socket.
+            let (told, queue) = (full.clone(), self.queue.clone());
+            let timer = Timer::new(move |_| {
+                told.store(false, Ordering::SeqCst);
+                queue.wake_all(WRITABLE);
+                Hold::NOT
+            });
+            (full, timer)
+        };
+        if self.crowded.get().is_none() {
+            // Another call may have been faster.
+            let _ = self.crowded.set(new());
+        }
+        if let Some((full, timer)) = self.crowded.get() {
+            full.store(true, Ordering::SeqCst);
+            timer.start(platform().now() + CROWDED, 0);
+        }
     }
 
     /// Who is at the other end of a connection to outside, as a receiver is told: nothing at all, if it has no name.
@@ -1012,7 +1042,11 @@ impl UnixSocket {
             }
             // Its outside says it, which is set before this.
             State::Outside => {}
-            State::Far(_) => bits |= WRITABLE,
+            State::Far(_) => {
+                if !self.crowded.get().is_some_and(|(full, _)| full.load(Ordering::SeqCst)) {
+                    bits |= WRITABLE;
+                }
+            }
             State::Connected(p) => match p.upgrade() {
                 Some(p) => {
                     drop(state);

@@ -87,6 +87,33 @@ cat asked
 wait $pid
 cat served
 rm s
+# Who takes datagrams slowly has others wait, and they don't try all the time.
+python3 - <<'P' & slow=$!
+import socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind("s")
+time.sleep(1)
+s.settimeout(5)
+print(sum(len(s.recv(100)) for _ in range(1500)))
+P
+until [ -S s ]; do sleep 0.02; done
+$RUN python3 - <<'P'
+import os, select, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect("s")
+s.setblocking(False)
+sent = waited = 0
+while sent < 1500:
+    try:
+        s.send(b"x" * 10)
+        sent += 1
+    except BlockingIOError:
+        waited += 1
+        select.select([], [s], [])
+print(sent, waited > 0, waited < 10000)
+P
+wait $slow
+rm s
 # A server of many at a time, with clients of its own, of other cells' and of the host's, which go on together.
 cat > many.py <<'P'
 import asyncio, os, sys
