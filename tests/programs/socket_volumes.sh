@@ -88,7 +88,7 @@ wait $pid
 cat served
 rm s
 # Who takes datagrams slowly has others wait, and they don't try all the time.
-python3 - <<'P' & slow=$!
+python3 - <<'P' > served & slow=$!
 import socket, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind("s")
@@ -113,6 +113,7 @@ while sent < 1500:
 print(sent, waited > 0, waited < 10000)
 P
 wait $slow
+cat served
 rm s
 # A server of many at a time, with clients of its own, of other cells' and of the host's, which go on together.
 cat > many.py <<'P'
