@@ -155,7 +155,8 @@ pub enum Op {
     /// Value: bytes.
     SendName,
     /// Has [`Op::NextEvents`] tell what others do to the file `a` on mount `arg[0]`: events of `inotify(7)`, those of `arg[1]` that are
-    /// changes, besides what was asked for before; 0: none any more. ENOSYS: the host can't say that.
+    /// changes, besides what was asked for before; ESTALE if it isn't that of device `arg[2]` and number `arg[3]`. 0: none of that one
+    /// any more, whether it is there or not. ENOSYS: the host can't say that.
     Watch,
     /// Waits until others have done something to what is watched, and says what: [`HostEvent`]s into `a`. Value: bytes. EBUSY: somebody
     /// waits already.

@@ -22,7 +22,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Resource;
@@ -272,6 +272,8 @@ struct State {
     appended: Option<u64>,
     /// Until when the host's file is taken to be unchanged.
     checked: u64,
+    /// Others were said to have changed it since that.
+    doubted: bool,
     /// The handle that holds the cell's locks on the file.
     locks: Option<u64>,
     openings: u32,
@@ -588,6 +590,7 @@ impl HostFs {
                 dirty_since: 0,
                 appended: None,
                 checked: 0,
+                doubted: false,
                 locks: None,
                 openings: 0,
                 writers: 0,
@@ -1063,20 +1066,29 @@ impl HostNode {
         node
     }
 
-    /// What is known of a name is asked for again; the node stays the one for its file.
-    /// Others have changed it, or what has this name in it.
-    fn changed_outside(&self, name: &[u8]) {
-        self.fs.locked.store(platform().now(), Ordering::SeqCst);
-        crate::paths::changed();
+    /// Others have done this to it, or to what has this name in it (`inotify(7)`).
+    fn changed_outside(&self, mask: u32, name: &[u8]) {
         self.forget_attr();
-        if !name.is_empty() {
-            self.doubt(name);
-        }
         if let Some(file) = self.file.get() {
-            file.state.lock().checked = 0;
+            file.state.lock().doubted = true;
+        }
+        if mask & (linux::IN_MODIFY | linux::IN_CLOSE_WRITE) == 0 {
+            crate::paths::changed();
+        }
+        if name.is_empty() {
+            return;
+        }
+        let child = self.names.lock().known.get(name).and_then(|known| known.node.clone());
+        self.doubt(name);
+        if let Some(child) = child {
+            child.forget_attr();
+            if let Some(file) = child.file.get() {
+                file.state.lock().doubted = true;
+            }
         }
     }
 
+    /// What is known of a name is asked for again; the node stays the one for its file.
     fn doubt(&self, name: &[u8]) {
         let mut names = self.names.lock();
         names.complete = 0;
@@ -2659,7 +2671,11 @@ impl HostFile {
     /// Looks whether the host's file changed, if that was not done lately.
     fn check(&self, s: &mut State) {
         let now = platform().now();
-        if s.checked > now || self.fs.read_only || s.chunks.dirty_pages() > 0 || s.direct {
+        if s.chunks.dirty_pages() > 0 || s.direct {
+            return;
+        }
+        // Others were said to have changed it, or it is time to look.
+        if !core::mem::take(&mut s.doubted) && (s.checked > now || self.fs.read_only) {
             return;
         }
         s.checked = now + self.fs.trust;
@@ -2712,23 +2728,42 @@ impl HostFile {
     }
 }
 
-/// What is watched ([`inotify`]), by device and inode: what is believed of it must be as new as what others are said to have done to it.
-static WATCHED: Mutex<BTreeMap<Identity, Weak<HostNode>>> = Mutex::new(BTreeMap::new());
+/// What is watched ([`inotify`]), by device and inode, wherever it is mounted: what is believed of it must be as new as what others are
+/// said to have done to it. Those that nobody watches any more are left out now and then.
+static WATCHED: Mutex<BTreeMap<Identity, Vec<Weak<HostNode>>>> = Mutex::new(BTreeMap::new());
+/// One change at a time of what the server watches.
+static WATCHING: Mutex<()> = Mutex::new(());
+/// How many are watched when those are to be left out.
+static SWEEP: AtomicUsize = AtomicUsize::new(64);
 /// A thread asks for what others do.
 static LISTENS: AtomicBool = AtomicBool::new(false);
 /// Bytes of events that are asked for at a time.
 const EVENTS: u64 = 16 << 10;
+/// How long the thread waits when the host has failed, ns.
+const AGAIN: u64 = 100_000_000;
 
 /// Has the server tell what others do to this one. Where it can't, what this cell does is told all the same.
 fn watch(node: &HostNode, events: u32) {
-    let (Ok(identity), Ok(path), true) = (node.identity(), node.path(), is_host()) else { return };
-    WATCHED.lock().insert(identity, node.me.clone());
-    inotify::tell_unwatched(unwatch);
-    let path = buffer(&path);
-    let mut r = node.fs.request(Op::Watch, &Cred::root());
-    r.arg[1] = u64::from(events);
-    r.a = extent(&path);
-    if events == 0 || call(r).is_err() || LISTENS.swap(true, Ordering::SeqCst) {
+    let (Ok(identity), true) = (node.identity(), is_host()) else { return };
+    let one = WATCHING.lock();
+    let count = {
+        let mut all = WATCHED.lock();
+        let nodes = all.entry(identity).or_default();
+        nodes.retain(|n| n.strong_count() > 0 && !n.ptr_eq(&node.me));
+        nodes.push(node.me.clone());
+        all.len()
+    };
+    if count > SWEEP.load(Ordering::Relaxed) {
+        let left = sweep();
+        SWEEP.store((left * 2).max(64), Ordering::Relaxed);
+    }
+    let mut done = ask_to_watch(node, identity, events);
+    if done == Err(Errno::ENOSPC) {
+        sweep();
+        done = ask_to_watch(node, identity, events);
+    }
+    drop(one);
+    if done.is_err() || LISTENS.swap(true, Ordering::SeqCst) {
         return;
     }
     match atoll_task::spawn(0, listen) {
@@ -2737,18 +2772,32 @@ fn watch(node: &HostNode, events: u32) {
     }
 }
 
-/// Nobody watches it any more.
-fn unwatch(identity: Identity) {
-    let node = WATCHED.lock().remove(&identity).and_then(|node| node.upgrade());
-    let Some((node, Ok(path))) = node.map(|node| (node.clone(), node.path())) else { return };
-    let path = buffer(&path);
-    let mut r = node.fs.request(Op::Watch, &Cred::root());
-    r.a = extent(&path);
-    // The server reads the path until it has answered. If it can't, events come that nobody hears.
-    let until_answered = move |_: &Call| {
-        let _kept = &path;
+/// Has the server tell these events of a node, or, if there are none, no more of it: whatever its name leads to by now.
+fn ask_to_watch(node: &HostNode, (dev, ino): Identity, events: u32) -> Result<()> {
+    let path = match node.path() {
+        Err(e) if events != 0 => return Err(e),
+        path => buffer(&path.unwrap_or_default()),
     };
-    let _ = Call::send_then(r, Some(Box::new(until_answered)));
+    let mut r = node.fs.request(Op::Watch, &Cred::root());
+    r.arg[1..].copy_from_slice(&[u64::from(events), dev, ino]);
+    r.a = extent(&path);
+    call(r).map(drop)
+}
+
+/// Has the server tell no more of what nobody watches. Value: how many are left. One change at a time: [`WATCHING`].
+fn sweep() -> usize {
+    let all: Vec<Identity> = WATCHED.lock().keys().copied().collect();
+    all.into_iter().filter(|identity| inotify::is_watched(*identity) || !unwatch(*identity)).count()
+}
+
+/// Has the server tell no more of this one, if it can be said there which it is. Value: it is left out here.
+fn unwatch(identity: Identity) -> bool {
+    let nodes = WATCHED.lock().remove(&identity).unwrap_or_default();
+    if let Some(node) = nodes.iter().find_map(Weak::upgrade) {
+        // If it can't, events come that nobody hears.
+        let _ = ask_to_watch(&node, identity, 0);
+    }
+    true
 }
 
 /// Asks for what others do, again and again, and tells those who watch it.
@@ -2759,22 +2808,60 @@ fn listen() {
     loop {
         let mut r = Request::new(Op::NextEvents);
         r.a = extent_mut(&mut room);
-        let Ok(len) = call(r) else { return };
-        let mut bytes = &room[..(len as usize).min(room.len())];
-        while let Some((event, name, rest)) = HostEvent::read(bytes) {
-            bytes = rest;
-            let identity = (event.dev, event.ino);
-            if event.mask & linux::IN_Q_OVERFLOW != 0 {
-                let all: Vec<_> = WATCHED.lock().values().filter_map(Weak::upgrade).collect();
-                all.iter().for_each(|node| node.changed_outside(b""));
-                inotify::overflowed();
-                continue;
+        match call(r) {
+            Ok(len) => tell_events(&room[..(len as usize).min(room.len())]),
+            Err(Errno::ENOSYS) => return LISTENS.store(false, Ordering::SeqCst),
+            Err(_) => {
+                // Who knows what was lost.
+                events_lost();
+                atoll_task::sleep_until(platform().now() + AGAIN);
             }
-            let node = WATCHED.lock().get(&identity).and_then(Weak::upgrade);
-            if let Some(node) = node {
-                node.changed_outside(name);
+        }
+    }
+}
+
+/// Some of what others did is not known: all may have changed.
+fn events_lost() {
+    let all: Vec<_> = WATCHED.lock().values().flatten().filter_map(Weak::upgrade).collect();
+    for node in all {
+        node.changed_outside(linux::IN_ATTRIB, b"");
+        node.fs.locked.store(platform().now(), Ordering::SeqCst);
+        let files: Vec<_> = node.fs.files.lock().all.values().filter_map(Weak::upgrade).collect();
+        files.iter().for_each(|file| file.state.lock().doubted = true);
+    }
+    inotify::overflowed();
+}
+
+fn tell_events(mut bytes: &[u8]) {
+    let mut made: Option<(Identity, Vec<u8>)> = None;
+    while let Some((event, name, rest)) = HostEvent::read(bytes) {
+        bytes = rest;
+        let (identity, mask) = ((event.dev, event.ino), event.mask);
+        if mask & linux::IN_Q_OVERFLOW != 0 {
+            events_lost();
+            continue;
+        }
+        if !inotify::is_watched(identity) {
+            let _one = WATCHING.lock();
+            if !inotify::is_watched(identity) {
+                unwatch(identity);
             }
-            inotify::outside(identity, event.mask, event.cookie, name);
+            continue;
+        }
+        let nodes: Vec<_> =
+            WATCHED.lock().get(&identity).into_iter().flatten().filter_map(Weak::upgrade).collect();
+        nodes.iter().for_each(|node| node.changed_outside(mask, name));
+        inotify::outside(identity, mask, event.cookie, name);
+        // What was made, removed and made again before it was told comes as made and removed.
+        if mask & linux::IN_DELETE != 0
+            && made.as_ref().is_some_and(|(dir, made)| *dir == identity && made == name)
+            && let Some(again) = nodes.first().and_then(|dir| dir.lookup(name).ok())
+        {
+            let directory = if again.kind() == FileType::Directory { linux::IN_ISDIR } else { 0 };
+            inotify::outside(identity, linux::IN_CREATE | directory, 0, name);
+        }
+        if mask & linux::IN_CREATE != 0 {
+            made = Some((identity, name.to_vec()));
         }
     }
 }

@@ -4,8 +4,10 @@
 //! of a file are one. Whoever changes or uses a file says so here; while
 //! nobody watches anything that costs one load. What others do to files of the
 //! host, this or another cell, the server tells where the host can say it
-//! ([`outside`]): changes, not who opens or reads. Of a file in memory with
-//! several names, changed attributes are told under its oldest.
+//! ([`outside`]): changes, not who opens or reads; not those of a directory's
+//! attributes to watches on the one above it; and what happens again and again
+//! to the same names before it is told may be told in another order. Of a file
+//! in memory with several names, changed attributes are told under its oldest.
 //!
 //! Order and merging of events are Linux's (`fs/notify`): the directory
 //! hears of a file before the file's own watch does.
@@ -20,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::Sink;
 use atoll_mem::user;
-use atoll_sync::{Mutex, SetOnce, WaitQueue};
+use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::{general as linux, ioctl};
 
@@ -210,28 +212,8 @@ impl Inotify {
         let mut book = BOOK.lock();
         let identity = self.group.state.lock().watches.get(&number).copied().ok_or(Errno::EINVAL)?;
         take(&mut book, identity, |m| !(Arc::ptr_eq(&m.group, &self.group) && m.number == number));
-        let is_last = !book.contains_key(&identity);
         self.group.ignored(number);
-        drop(book);
-        if is_last {
-            no_more(identity);
-        }
         Ok(())
-    }
-}
-
-/// Who is to hear of what nobody watches any more, if others were asked about anything.
-static LISTENER: SetOnce<fn(Identity)> = SetOnce::new();
-
-/// Has this called with what nobody watches any more.
-pub(crate) fn tell_unwatched(listener: fn(Identity)) {
-    // The first time is enough: it is always the same one.
-    let _ = LISTENER.set(listener);
-}
-
-fn no_more(identity: Identity) {
-    if let Some(listener) = LISTENER.get() {
-        listener(identity);
     }
 }
 
@@ -249,14 +231,11 @@ impl Drop for Inotify {
     fn drop(&mut self) {
         INSTANCES.fetch_sub(1, Ordering::Relaxed);
         let mut book = BOOK.lock();
-        let mut watches = core::mem::take(&mut self.group.state.lock().watches);
+        let watches = core::mem::take(&mut self.group.state.lock().watches);
         for identity in watches.values() {
             take(&mut book, *identity, |m| !Arc::ptr_eq(&m.group, &self.group));
         }
         WATCHES.fetch_sub(watches.len(), Ordering::Relaxed);
-        watches.retain(|_, identity| !book.contains_key(identity));
-        drop(book);
-        watches.values().copied().for_each(no_more);
     }
 }
 
@@ -460,6 +439,11 @@ pub fn moved(
         link_count(victim);
     }
     tell_self(inode, linux::IN_MOVE_SELF);
+}
+
+/// Does anybody watch this one?
+pub(crate) fn is_watched(identity: Identity) -> bool {
+    BOOK.lock().contains_key(&identity)
 }
 
 /// Others have done this to a file of the host; `name`: to that of the directory.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, StreamKind};
@@ -248,7 +248,7 @@ pub struct Server {
     pub(crate) network: sockets::Policy,
     plans: crate::plan::Plans,
     /// What others do to files that the cell watches, from when it watches the first one on.
-    watcher: OnceLock<std::result::Result<watch::Watcher, Errno>>,
+    watcher: Mutex<Option<Arc<watch::Watcher>>>,
     /// Writes to standard streams that are under way.
     writing: AtomicU32,
     /// When the last answer was given, us after `begun`.
@@ -337,7 +337,7 @@ impl Server {
             machine_cores,
             network,
             plans: crate::plan::Plans::new(plan_cache),
-            watcher: OnceLock::new(),
+            watcher: Mutex::new(None),
             writing: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             gap: AtomicU32::new(0),
@@ -874,17 +874,10 @@ impl Server {
                 let send = || sockets::send_name(&name, &datagram, (uid, gid));
                 Reply::value(identity.as_peer(uid, gid, send)? as u64)
             }
-            Op::Watch => {
-                let m = self.mount(r.arg[0])?;
-                let path = self.path(m, r.a)?;
-                let (fd, attr) = look(m, &m.root, &path)?;
-                let watcher = self.watcher.get_or_init(watch::Watcher::new).as_ref().map_err(|e| *e)?;
-                watcher.watch(&fd, &own_name(fd.as_raw_fd())?, &attr, r.arg[1])?;
-                Reply::value(0)
-            }
+            Op::Watch => self.watch(r),
             Op::NextEvents => {
-                let watcher = self.watcher.get().and_then(|w| w.as_ref().ok()).ok_or(Errno::ENOSYS)?;
-                let events = watcher.next((r.a.len as usize).min(EVENTS_MAX))?;
+                let watcher = self.watcher.lock().expect("no panic while it is held").clone();
+                let events = watcher.ok_or(Errno::ENOSYS)?.next((r.a.len as usize).min(EVENTS_MAX))?;
                 Reply::value(self.copy_out(r.a, &events)? as u64)
             }
             Op::Listen => identity.as_peer(uid, gid, || sockets::serve(self, op, r)),
@@ -930,6 +923,31 @@ impl Server {
                 Reply::value(check(unsafe { libc::lseek(h.fd.as_raw_fd(), from, whence) })? as u64)
             }
         }
+    }
+
+    fn watch(&self, r: &Request) -> Outcome {
+        let m = self.mount(r.arg[0])?;
+        let (mask, key) = (r.arg[1], (r.arg[2], r.arg[3]));
+        let found = self.path(m, r.a).and_then(|path| look(m, &m.root, &path));
+        let found = found.and_then(|(fd, attr)| Ok((own_name(fd.as_raw_fd())?, fd, attr)));
+        let watcher = {
+            let mut watcher = self.watcher.lock().expect("no panic while it is held");
+            match &*watcher {
+                Some(watcher) => watcher.clone(),
+                None if mask == 0 => return Reply::value(0),
+                None => watcher.insert(Arc::new(watch::Watcher::new()?)).clone(),
+            }
+        };
+        if mask == 0 {
+            watcher.forget(key, found.as_ref().ok().map(|(name, fd, attr)| (fd, name.as_c_str(), attr)))?;
+        } else {
+            let (name, fd, attr) = found?;
+            if (attr.dev, attr.ino) != key {
+                return Err(Errno::ESTALE);
+            }
+            watcher.watch(&fd, &name, &attr, mask)?;
+        }
+        Reply::value(0)
     }
 
     /// The name of a volume's Unix socket, by which this process finds it while the descriptor is there.

@@ -61,7 +61,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// A group that watches nothing. ENOSYS: the host has none, or not for this user.
+    /// A group that watches nothing. ENOSYS: the host has none, or not for this user; EMFILE: its user has too many.
     pub(crate) fn new() -> Result<Watcher, Errno> {
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_CLOEXEC
@@ -72,13 +72,28 @@ impl Watcher {
         // SAFETY: no memory is involved; a new descriptor.
         let group = unsafe {
             let fd = check(libc::fanotify_init(flags, libc::O_RDONLY as u32).into());
-            OwnedFd::from_raw_fd(fd.map_err(|_| Errno::ENOSYS)? as RawFd)
+            let unknown = |e| if [Errno::EINVAL, Errno::EPERM].contains(&e) { Errno::ENOSYS } else { e };
+            OwnedFd::from_raw_fd(fd.map_err(unknown)? as RawFd)
         };
         Ok(Watcher { group, known: Mutex::default(), reading: Mutex::new((Vec::new(), 1 << 31)) })
     }
 
-    /// Tells of these changes of the file of a descriptor, too, which may be only a path, and by whose name in /proc it is found; 0: of none any more.
+    /// Tells of these changes of the file of a descriptor, too, which may be only a path, and by whose name in /proc it is found.
     pub(crate) fn watch(&self, fd: &OwnedFd, name: &CStr, attr: &HostAttr, mask: u64) -> Result<(), Errno> {
+        self.change(fd, name, attr, mask)
+    }
+
+    /// Tells no more of this file. `at`: where it was, if it is found there; else the host goes on, and nobody is told.
+    pub(crate) fn forget(&self, key: Key, at: Option<(&OwnedFd, &CStr, &HostAttr)>) -> Result<(), Errno> {
+        if let Some((fd, name, attr)) = at.filter(|(_, _, attr)| (attr.dev, attr.ino) == key) {
+            return self.change(fd, name, attr, 0);
+        }
+        self.known.lock().expect("no panic while watches are held").retain(|_, known| *known != key);
+        Ok(())
+    }
+
+    /// 0: tells no more of it.
+    fn change(&self, fd: &OwnedFd, name: &CStr, attr: &HostAttr, mask: u64) -> Result<(), Errno> {
         let is_directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
         let all = if is_directory { CHANGES } else { CHANGES & !NAMES };
         let mut asked = if mask == 0 { all } else { mask & all };
@@ -158,9 +173,6 @@ impl Watcher {
                 write((0, 0), libc::IN_Q_OVERFLOW, 0, b"", out);
                 continue;
             }
-            if word(event, 20) == own {
-                continue;
-            }
             let directory = if mask & libc::FAN_ONDIR != 0 { libc::IN_ISDIR } else { 0 };
             let mut infos = &event[HEAD..];
             // The directory and the name there; the file itself; where it was and is now.
@@ -183,7 +195,9 @@ impl Watcher {
                     _ => {}
                 }
             }
-            if mask & libc::FAN_RENAME != 0 {
+            // Of what this process does, the cell tells.
+            let by_others = if word(event, 20) == own { 0 } else { mask };
+            if by_others & libc::FAN_RENAME != 0 {
                 *cookie = cookie.checked_add(1).unwrap_or(1 << 31);
                 for (place, moved) in [(old, libc::IN_MOVED_FROM), (new, libc::IN_MOVED_TO)] {
                     if let Some((Some(key), name)) = place {
@@ -191,7 +205,7 @@ impl Watcher {
                     }
                 }
             }
-            for bit in ORDER.into_iter().filter(|bit| mask & bit != 0) {
+            for bit in ORDER.into_iter().filter(|bit| by_others & bit != 0) {
                 let told = bit as u32;
                 if let Some((Some(key), name)) = named
                     && bit != libc::FAN_MOVE_SELF
@@ -201,15 +215,16 @@ impl Watcher {
                 if let Some((key, _)) = &itself
                     && bit & NAMES == 0
                 {
+                    let directory = if bit == libc::FAN_MOVE_SELF { 0 } else { directory };
                     write(*key, told | directory, 0, b"", out);
                 }
             }
             if mask & libc::FAN_DELETE_SELF != 0
-                && let Some((key, handle)) = itself
+                && let Some((key, handle)) = &itself
             {
-                // The host's watch has gone with it.
-                known.remove(&handle);
-                write(key, libc::IN_DELETE_SELF, 0, b"", out);
+                // The host's watch has gone with it. Whoever was the last to let it go: the cell tells only of what it removes itself.
+                known.remove(handle);
+                write(*key, libc::IN_DELETE_SELF, 0, b"", out);
             }
         }
     }

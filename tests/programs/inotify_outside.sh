@@ -68,3 +68,56 @@ sleep 0.1
 : > w/end
 wait $follower || true
 grep config ../followed
+# Who has a file open sees what is added to it, also by a watch on its directory.
+cat > rest.py <<'P'
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+fd = libc.inotify_init1(0)
+log = open("w/log", "rb", buffering=0)
+libc.inotify_add_watch(fd, os.fsencode(sys.argv[1]), 2)
+print("reads", log.read(), flush=True)
+got = b""
+while b"end" not in got:
+    os.read(fd, 4096)
+    more = log.read()
+    if more:
+        got += more
+        print("more", len(got), flush=True)
+print(got)
+P
+for at in w w/log; do
+    echo first > w/log
+    $RUN python3 rest.py $at > ../rest & rest=$!
+    until grep -q reads ../rest; do sleep 0.02; done
+    for n in 10 20 30; do
+        printf '123456789\n' >> w/log
+        until grep -q "more $n" ../rest; do sleep 0.01; done
+    done
+    echo end >> w/log
+    wait $rest
+    cat ../rest
+done
+# One that was read just now and is replaced is gone.
+echo old > w/one
+cat > gone.sh <<'P'
+inotifywait -q -m --format '%e' -e delete_self w/one & watcher=$!
+sleep 0.3
+cat w/one
+read -r _
+cat w/one > /dev/null
+echo replaced
+read -r _
+kill $watcher
+P
+mkfifo ../say
+$RUN bash gone.sh > ../gone < ../say & gone=$!
+exec 9> ../say
+until grep -q old ../gone; do sleep 0.02; done
+echo new > w/.new
+mv w/.new w/one
+echo >&9
+until grep -q DELETE_SELF ../gone; do sleep 0.02; done
+echo >&9
+wait $gone || true
+sort ../gone
+exec 9>&-
