@@ -2735,6 +2735,10 @@ static WATCHED: Mutex<BTreeMap<Identity, Vec<Weak<HostNode>>>> = Mutex::new(BTre
 static WATCHING: Mutex<()> = Mutex::new(());
 /// How many are watched when those are to be left out.
 static SWEEP: AtomicUsize = AtomicUsize::new(64);
+/// When the server, which can watch no more, is next told what it need not.
+static SWEEP_NEXT: AtomicU64 = AtomicU64::new(0);
+/// How long that lasts, ns.
+const SWEEP_AGE: u64 = 1_000_000_000;
 /// A thread asks for what others do.
 static LISTENS: AtomicBool = AtomicBool::new(false);
 /// Bytes of events that are asked for at a time.
@@ -2758,7 +2762,10 @@ fn watch(node: &HostNode, events: u32) {
         SWEEP.store((left * 2).max(64), Ordering::Relaxed);
     }
     let mut done = ask_to_watch(node, identity, events);
-    if done == Err(Errno::ENOSPC) {
+    let now = platform().now();
+    if done == Err(Errno::ENOSPC) && SWEEP_NEXT.load(Ordering::Relaxed) <= now {
+        // It is of no use to do that for each of many.
+        SWEEP_NEXT.store(now + SWEEP_AGE, Ordering::Relaxed);
         sweep();
         done = ask_to_watch(node, identity, events);
     }

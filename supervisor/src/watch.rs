@@ -16,8 +16,8 @@ use zerocopy::IntoBytes;
 
 use crate::serve::check;
 
-/// Files that one cell can watch here. The host lets all of a user's processes have some thousands.
-const WATCHES_MAX: usize = 4096;
+/// Files that one cell can watch here. The host, too, has a limit, for all processes of a user (`fs.fanotify.max_user_marks`).
+const WATCHES_MAX: usize = 16384;
 /// Bytes of events that are read at a time.
 const AT_ONCE: usize = 16 << 10;
 /// What is told of: the bits are those of inotify. What others only read or open is not.
