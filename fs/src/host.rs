@@ -2794,17 +2794,18 @@ fn ask_to_watch(node: &HostNode, (dev, ino): Identity, events: u32) -> Result<()
 /// Has the server tell no more of what nobody watches. Value: how many are left. One change at a time: [`WATCHING`].
 fn sweep() -> usize {
     let all: Vec<Identity> = WATCHED.lock().keys().copied().collect();
-    all.into_iter().filter(|identity| inotify::is_watched(*identity) || !unwatch(*identity)).count()
+    let (left, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|identity| inotify::is_watched(*identity));
+    gone.into_iter().for_each(unwatch);
+    left.len()
 }
 
-/// Has the server tell no more of this one, if it can be said there which it is. Value: it is left out here.
-fn unwatch(identity: Identity) -> bool {
+/// Has the server tell no more of this one, if it can be said there which it is.
+fn unwatch(identity: Identity) {
     let nodes = WATCHED.lock().remove(&identity).unwrap_or_default();
     if let Some(node) = nodes.iter().find_map(Weak::upgrade) {
         // If it can't, events come that nobody hears.
         let _ = ask_to_watch(&node, identity, 0);
     }
-    true
 }
 
 /// Asks for what others do, again and again, and tells those who watch it.
@@ -2839,6 +2840,7 @@ fn events_lost() {
     inotify::overflowed();
 }
 
+/// Tells those who watch what others did, of which what was believed is doubted before.
 fn tell_events(mut bytes: &[u8]) {
     let mut made: Option<(Identity, Vec<u8>)> = None;
     while let Some((event, name, rest)) = HostEvent::read(bytes) {

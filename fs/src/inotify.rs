@@ -447,7 +447,7 @@ pub(crate) fn is_watched(identity: Identity) -> bool {
 }
 
 /// Others have done this to a file of the host; `name`: to that of the directory.
-pub fn outside(identity: Identity, mask: u32, cookie: u32, name: &[u8]) {
+pub(crate) fn outside(identity: Identity, mask: u32, cookie: u32, name: &[u8]) {
     let mut book = BOOK.lock();
     tell(&mut book, identity, mask, cookie, name, false);
     if mask & linux::IN_DELETE_SELF != 0 {
@@ -458,7 +458,7 @@ pub fn outside(identity: Identity, mask: u32, cookie: u32, name: &[u8]) {
 }
 
 /// The host has lost events of what others did: whoever watches anything hears that.
-pub fn overflowed() {
+pub(crate) fn overflowed() {
     let book = BOOK.lock();
     let mut told: Vec<*const Group> = Vec::new();
     for mark in book.values().flatten() {

@@ -144,7 +144,7 @@ pub trait Inode: Send + Sync {
     fn identity(&self) -> Result<Identity> {
         self.attr().map(|a| (a.dev, a.ino))
     }
-    /// Has [`crate::inotify::outside`] told what others do to it, these events of it, as far as that can be known; 0: nothing any more.
+    /// Has `inotify` told what others do to it, these events of it, as far as that can be known; 0: nothing any more.
     fn watch(&self, _events: u32) {}
     /// Until when it is believed to have its name and, if asked for, its attributes, unless this cell
     /// changes something (on [`atoll_abi::Platform::now`]'s clock); None: it may change by itself.

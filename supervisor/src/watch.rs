@@ -78,22 +78,18 @@ impl Watcher {
         Ok(Watcher { group, known: Mutex::default(), reading: Mutex::new((Vec::new(), 1 << 31)) })
     }
 
-    /// Tells of these changes of the file of a descriptor, too, which may be only a path, and by whose name in /proc it is found.
-    pub(crate) fn watch(&self, fd: &OwnedFd, name: &CStr, attr: &HostAttr, mask: u64) -> Result<(), Errno> {
-        self.change(fd, name, attr, mask)
-    }
-
     /// Tells no more of this file. `at`: where it was, if it is found there; else the host goes on, and nobody is told.
     pub(crate) fn forget(&self, key: Key, at: Option<(&OwnedFd, &CStr, &HostAttr)>) -> Result<(), Errno> {
         if let Some((fd, name, attr)) = at.filter(|(_, _, attr)| (attr.dev, attr.ino) == key) {
-            return self.change(fd, name, attr, 0);
+            return self.watch(fd, name, attr, 0);
         }
         self.known.lock().expect("no panic while watches are held").retain(|_, known| *known != key);
         Ok(())
     }
 
-    /// 0: tells no more of it.
-    fn change(&self, fd: &OwnedFd, name: &CStr, attr: &HostAttr, mask: u64) -> Result<(), Errno> {
+    /// Tells of these changes of the file of a descriptor, too, which may be only a path, and by whose name in /proc it is found; 0: of none
+    /// any more.
+    pub(crate) fn watch(&self, fd: &OwnedFd, name: &CStr, attr: &HostAttr, mask: u64) -> Result<(), Errno> {
         let is_directory = attr.mode & libc::S_IFMT == libc::S_IFDIR;
         let all = if is_directory { CHANGES } else { CHANGES & !NAMES };
         let mut asked = if mask == 0 { all } else { mask & all };
