@@ -205,6 +205,19 @@ type Times = [i64; Resource::Idle as usize];
 /// Whom the core worked for when it looked, and what that one had.
 type Seen = (Cause, Times);
 
+/// What was stolen from nobody knows whom is taken from one in so many ns of who is there when it is found: what is left then, from the
+/// next ones.
+const REST_PART: i64 = 8;
+
+/// The part of `ns` that `part` is of `all`, which is more than nothing unless `part` is.
+fn share(ns: i64, part: i64, all: i64) -> i64 {
+    match ns.checked_mul(part) {
+        Some(0) => 0,
+        Some(product) => product / all,
+        None => (i128::from(ns) * i128::from(part) / i128::from(all)) as i64,
+    }
+}
+
 /// Takes so much time from entries, in proportion to these parts of theirs, but no more than the parts. Value: how much that was, ns.
 fn take(entries: &[Entry], parts: &Times, ns: i64) -> i64 {
     let all: i64 = parts.iter().sum();
@@ -216,10 +229,7 @@ fn take(entries: &[Entry], parts: &Times, ns: i64) -> i64 {
     let (mut before, mut taken) = (0, 0);
     for (entry, part) in entries.iter().zip(parts).filter(|(_, part)| **part != 0) {
         before += part;
-        let by_then = match wanted.checked_mul(before) {
-            Some(product) => product / all,
-            None => (i128::from(wanted) * i128::from(before) / i128::from(all)) as i64,
-        };
+        let by_then = share(wanted, before, all);
         add(&entry.time, taken - by_then);
         taken = by_then;
     }
@@ -514,23 +524,31 @@ impl Meter {
             looked.set((who, times()));
             return;
         }
-        let stolen = (before.work + before.left) as i64 - (now - before.by_then) as i64;
+        let lately = before.work as i64 - (now - before.by_then) as i64;
+        let stolen = lately + before.left as i64;
         if stolen >= 0 {
+            // What was left before is not of what was done since.
+            let lately = lately.max(0);
             let all = times();
             let (served, longest) = self.longest.replace(NO_MESSAGE);
-            let is_message = longest >= stolen as u64 && longest > before.work / 2;
+            let is_message = longest >= lately as u64 && longest > before.work / 2;
             let is_known = who != Cause::NOBODY;
-            let parts = if is_known && !is_message && who == looked_for {
+            let of_that = if is_message {
+                take(entries, &from_fn(|n| if n == served as usize { all[n] } else { 0 }), lately)
+            } else if is_known && who == looked_for {
                 // In pieces: from all that was done since, most from what seems to have taken most of that time, be that because it
-                // is what lets others go first, as a message that wakes whom its processor is given.
-                from_fn(|n| (all[n] - at_last_look[n]).max(0))
+                // is what lets others go first, as a message that wakes whom its processor is given. Where others have worked
+                // meanwhile, too, they have lost their part of it.
+                let parts: Times = from_fn(|n| (all[n] - at_last_look[n]).max(0));
+                let (done, work) = (parts.iter().sum::<i64>(), before.work as i64);
+                take(entries, &parts, share(lately, done.min(work), work))
             } else {
-                let last = if is_message { served } else { self.settled.get() } as usize;
-                from_fn(|n| if n == last { all[n] } else { 0 })
+                let last = self.settled.get() as usize;
+                take(entries, &from_fn(|n| if n == last { all[n] / 2 } else { 0 }), lately)
             };
-            let of_that = take(entries, &parts, stolen);
-            // Who has had less than that has not lost all of it there: the rest is from what else it has had.
-            let part = of_that + if is_known { take(entries, &times(), stolen - of_that) } else { 0 };
+            // The rest others may have lost, of whom nothing is known any more: a small part of what else this one has had.
+            let rest = if is_known { stolen - of_that } else { 0 };
+            let part = of_that + take(entries, &times().map(|had| had / REST_PART), rest);
             // Or looked for the next time.
             had.set(Had { by_then: now, left: (stolen - part) as u64, ..none });
             add(taken, part);
