@@ -225,7 +225,7 @@ for path in sys.argv[1:]:
     try:
         s = socket.socket(socket.AF_UNIX)
         s.connect(path)
-        print(s.recv(100).decode())
+        print(s.makefile().read())
     except OSError as e:
         print(e.strerror)
 try:
