@@ -24,6 +24,7 @@ use crate::quota::Held;
 use crate::types::{CmsgHdr, Ucred, put};
 
 /// What stands behind a socket.
+#[derive(Clone)]
 pub enum Inner {
     /// Connections.
     Stream(Arc<dyn StreamHandle>),
@@ -31,6 +32,16 @@ pub enum Inner {
     Datagram(Arc<dyn DatagramHandle>),
     /// Within the cell.
     Unix(Arc<UnixSocket>),
+}
+
+impl Inner {
+    fn queue(&self) -> &WaitQueue {
+        match self {
+            Inner::Stream(s) => s.queue(),
+            Inner::Datagram(d) => d.queue(),
+            Inner::Unix(u) => u.queue(),
+        }
+    }
 }
 
 /// Where a socket's bytes go.
@@ -220,7 +231,7 @@ impl SocketFile {
         let ns = self.timeout(send);
         let limit = if ns == 0 { Limit::Forever } else { Limit::Until(platform().now().saturating_add(ns)) };
         let interest = if send { poll::OUT } else { poll::IN | poll::RDHUP } | poll::HUP | poll::ERR;
-        let r = wait(self.wait_queue(), interest, limit, || {
+        let r = wait(self.inner.queue(), interest, limit, || {
             if idle() {
                 return None;
             }
@@ -250,20 +261,8 @@ impl SocketFile {
     fn asks(&self, send: bool, resource: Resource) -> Result<()> {
         let bits = if send { poll::OUT | poll::WRNORM } else { poll::IN | poll::RDNORM };
         let asked = &self.asked[usize::from(send)];
-        let waits = match &self.inner {
-            Inner::Stream(s) => {
-                let s = s.clone();
-                gate::when_open(resource, asked, move || s.queue().wake_all(bits))
-            }
-            Inner::Datagram(d) => {
-                let d = d.clone();
-                gate::when_open(resource, asked, move || d.queue().wake_all(bits))
-            }
-            Inner::Unix(u) => {
-                let u = u.clone();
-                gate::when_open(resource, asked, move || u.queue().wake_all(bits))
-            }
-        };
+        let inner = self.inner.clone();
+        let waits = gate::when_open(resource, asked, move || inner.queue().wake_all(bits));
         if waits { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
@@ -279,14 +278,6 @@ impl SocketFile {
     fn booked(send: bool, bytes: usize) {
         if platform().host().is_none() {
             books::moved(if send { Resource::DeviceWrite } else { Resource::DeviceRead }, bytes as u64);
-        }
-    }
-
-    fn wait_queue(&self) -> &WaitQueue {
-        match &self.inner {
-            Inner::Stream(s) => s.queue(),
-            Inner::Datagram(d) => d.queue(),
-            Inner::Unix(u) => u.queue(),
         }
     }
 
@@ -589,7 +580,7 @@ fn receive_far(outside: &HostSocket, sink: &mut Sink, flags: u32) -> Result<Rece
     let from = match who {
         // Of processes outside there are no numbers here.
         Some((who, _)) => Credentials { pid: 0, uid: who.uid, gid: who.gid, started: 0 },
-        None => Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
+        None => Credentials::NOBODY,
     };
     Ok(Received::datagram(m, before - sink.left(), from))
 }
@@ -658,7 +649,7 @@ impl File for SocketFile {
     }
 
     fn queue(&self) -> Option<&WaitQueue> {
-        Some(self.wait_queue())
+        Some(self.inner.queue())
     }
 
     fn control(&self, command: u32, arg: u64) -> Result<u64> {

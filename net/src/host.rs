@@ -161,7 +161,8 @@ pub struct HostSocket {
 }
 
 impl HostSocket {
-    fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
+    /// This descriptor's: with the server's handle, or 0 for what the server need not be asked about.
+    pub(crate) fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
         let shared = RcuArc::new(Shared {
             readiness: Readiness::new(),
@@ -201,11 +202,6 @@ impl HostSocket {
         r.arg = [u64::from(domain), u64::from(kind), u64::from(protocol), 0];
         let (handle, fd) = descriptor_of(r, true)?;
         Ok(Self::adopt(fd, stream, handle))
-    }
-
-    /// The outside of a Unix socket: this descriptor's, a connection's or, with the server's handle (else 0), one that is bound to a name.
-    pub fn of_unix(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
-        Self::adopt(fd, stream, handle)
     }
 
     /// Whoever waits for this one does so there.
@@ -253,7 +249,7 @@ impl HostSocket {
         let word = |at: usize| u32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
         match known {
             true => Credentials { pid: 0, uid: word(4), gid: word(8), started: 0 },
-            false => Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
+            false => Credentials::NOBODY,
         }
     }
 

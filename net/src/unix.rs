@@ -52,6 +52,11 @@ pub struct Credentials {
     pub started: u64,
 }
 
+impl Credentials {
+    /// Of whom nothing is known.
+    pub const NOBODY: Credentials = Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 };
+}
+
 /// Whose a socket is.
 #[derive(Clone, Debug, Default)]
 pub struct Owner {
@@ -354,10 +359,7 @@ impl UnixSocket {
             peer_name: Mutex::new(None),
             queue: Arc::new(WaitQueue::new()),
             owner: Mutex::new(owner),
-            peer: Mutex::new(Owner {
-                credentials: Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
-                groups: Arc::new([]),
-            }),
+            peer: Mutex::new(Owner { credentials: Credentials::NOBODY, groups: Arc::new([]) }),
             error: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             pass_cred: AtomicU32::new(0),
@@ -447,7 +449,7 @@ impl UnixSocket {
 
     /// Gives it the host's socket that is bound to its name, by which others outside find it: its descriptor, and the server's handle.
     pub fn be_found_outside(&self, fd: i32, handle: u64) {
-        let socket = HostSocket::of_unix(fd, self.kind == Kind::Stream, handle);
+        let socket = HostSocket::adopt(fd, self.kind == Kind::Stream, handle);
         socket.wait_at(&self.queue);
         // It has got a name once.
         let _ = self.named.set(socket);
@@ -473,7 +475,7 @@ impl UnixSocket {
 
     /// It is connected to one outside, by this descriptor of the host's.
     pub fn connect_outside(&self, fd: i32) -> Result<()> {
-        let socket = HostSocket::of_unix(fd, self.kind == Kind::Stream, 0);
+        let socket = HostSocket::adopt(fd, self.kind == Kind::Stream, 0);
         let peer = socket.peer().unwrap_or(Address::empty());
         self.may_connect()?;
         self.go_outside(socket, &peer)?;

@@ -116,6 +116,8 @@ pub(crate) struct Private {
     pub may_spread_next: bool,
     /// What runs is not expected to run for long, and only a thread waits that computes: the end of its turn takes no deadline.
     pub brief: bool,
+    /// Until when those wait whom it has woken itself, if that is in its turn.
+    pub spared_until: u64,
     /// When the running thread woke last one whose core slept; 0: it has not.
     pub woke_at: u64,
     /// A thread that computes was interrupted for the one that runs next.
@@ -370,6 +372,7 @@ impl Core {
                 choosing: false,
                 may_spread_next: false,
                 brief: false,
+                spared_until: 0,
                 woke_at: 0,
                 computed: false,
                 ends: false,

@@ -501,6 +501,12 @@ impl Ready {
         }
     }
 
+    /// Is a thread in front that goes before all that have a weight?
+    #[inline]
+    pub fn has_urgent(&self) -> bool {
+        self.front.has_urgent()
+    }
+
     /// A time before which it does not: enough to know for who has a deadline by then.
     #[inline]
     pub fn turn_ends_after(&mut self, since: u64) -> u64 {

@@ -52,6 +52,8 @@ const SOON: u64 = 3_000_000;
 pub(crate) const SPREAD_AFTER: u64 = 200_000;
 /// The same where there was none that could.
 const SPREAD_SELDOM: u64 = 3_200_000;
+/// So long, ns, a thread goes on that has itself woken one which has had less. It may have more to give, and often several wait for that.
+const SPARES: u64 = 100_000;
 /// Who has then slept at once, so often in a row, waits for twice as long each time: a shell, for the end of what it has started.
 const VAIN_MAX: u32 = 4;
 const _: () = assert!(SPREAD_AFTER << VAIN_MAX <= SPREAD_SELDOM);
@@ -1257,10 +1259,8 @@ fn note_load(this: &Core, len: usize) {
 /// vain, and just where somebody waits for an answer.
 #[inline(never)]
 fn expect_brief(this: &Core, t: ThreadRef) {
-    let alone = with_private_of(this, |p| {
-        let timer = p.first_timer();
-        p.ready.len() == 1 && !p.ready.is_divided() && timer > p.since.saturating_add(SOON)
-    });
+    let alone =
+        with_private_of(this, |p| p.ready.len() == 1 && !p.ready.is_divided() && is_far(p.first_timer(), p));
     let brief = alone && t.is_brief.load(Ordering::Relaxed) && platform().arm_for_work();
     with_private_of(this, |p| p.brief = brief);
 }
@@ -1272,7 +1272,7 @@ fn chosen(this: &Core, t: ThreadRef) {
     if t.computes.load(Ordering::Relaxed) {
         ask_to_be_told(this);
     }
-    rearm_for(this, t);
+    rearm_for(this, t, false);
 }
 
 /// A thread goes on that computes: the core need not look for events meanwhile if it is told of them.
@@ -1336,12 +1336,12 @@ fn looks_every(p: &mut Private) -> u64 {
 /// the earliest timer.
 #[inline]
 pub(crate) fn rearm(this: &Core) {
-    rearm_for(this, core_local().current.load(Ordering::Relaxed).cast())
+    rearm_for(this, core_local().current.load(Ordering::Relaxed).cast(), false)
 }
 
-/// The same for a thread that is about to run.
+/// The same for a thread that is about to run, or has itself woken another one of this core's.
 #[inline]
-fn rearm_for(this: &Core, runs: *const Thread) {
+fn rearm_for(this: &Core, runs: *const Thread, has_woken: bool) {
     let awaits = is_to_look(this);
     let by_itself = awaits && comes_by(this);
     let external = awaits && !by_itself;
@@ -1349,8 +1349,8 @@ fn rearm_for(this: &Core, runs: *const Thread) {
     let is_brief = unsafe { runs.as_ref() }.is_some_and(|t| t.is_brief.load(Ordering::Relaxed));
     // The event thread is back at its scheduler long before a timer that is not near. A deadline for that would mostly come while the core
     // sleeps, which the timer ends by itself, and takes longer than all that the event thread does.
-    let is_event_thread = core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
-    let is_soon_back = is_event_thread && is_brief && platform().arm_for_work();
+    let is_events = core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
+    let is_soon_back = is_events && is_brief && platform().arm_for_work();
     // The common case: one that comes as early as any of these is there, or none is wanted.
     let will_do = with_private_of(this, |p| {
         let looks = if external { p.since + looks_every(p) } else { u64::MAX };
@@ -1361,38 +1361,64 @@ fn rearm_for(this: &Core, runs: *const Thread) {
             || !p.ready.is_divided() && !p.may_spread_next && p.armed <= looks.min(turn).min(timer)
     });
     if !will_do {
-        arm(this, external, is_event_thread, is_soon_back);
+        arm(this, external, Runs { is_events, is_brief, is_soon_back, has_woken });
     }
-    let soon = by_itself
-        || with_private_of(this, |p| p.armed <= p.since.saturating_add(SOON))
-        || is_brief && platform().arm_for_work();
+    let soon =
+        by_itself || with_private_of(this, |p| !is_far(p.armed, p)) || is_brief && platform().arm_for_work();
     if this.area.local.armed.load(Ordering::Relaxed) != u32::from(soon) {
         set_soon(this, soon);
     }
 }
 
+/// What is known of the thread that runs, or is about to.
+struct Runs {
+    /// It is the core's event thread.
+    is_events: bool,
+    is_brief: bool,
+    is_soon_back: bool,
+    /// It has itself woken another one of this core's just now.
+    has_woken: bool,
+}
+
+/// Is that so much later that a core on which threads come and go has come by its scheduler before?
+#[inline]
+fn is_far(at: u64, p: &Private) -> bool {
+    at > p.since.saturating_add(SOON)
+}
+
 /// The earliest timer, unless the core comes by before that anyway.
 fn timer_of_turn(p: &mut Private, is_soon_back: bool) -> u64 {
     match p.first_timer() {
-        far if is_soon_back && far > p.since.saturating_add(SOON) => u64::MAX,
+        far if is_soon_back && is_far(far, p) => u64::MAX,
         timer => timer,
     }
 }
 
 #[inline(never)]
-fn arm(this: &Core, external: bool, is_event_thread: bool, is_soon_back: bool) {
+fn arm(this: &Core, external: bool, runs: Runs) {
     // The event thread comes by soon: whom it wakes goes elsewhere only if it then waits for another one.
-    let may_spread = !is_event_thread;
+    let may_spread = !runs.is_events;
     // It stays so while nobody waits: who asks looks at that, too.
     let mut crowds = this.crowds.load(Ordering::Relaxed);
     let mut wanted = with_private_of(this, |p| {
-        let mut at = timer_of_turn(p, is_soon_back);
+        let mut at = timer_of_turn(p, runs.is_soon_back);
         if external {
             at = at.min(p.polled.max(p.since) + looks_every(p));
         }
         p.may_spread_next = !may_spread && p.ready.len() > 0;
         if p.ready.len() > 0 {
-            let ends = p.ready.turn_ends(p.since);
+            let mut ends = p.ready.turn_ends(p.since);
+            if ends <= p.since && runs.has_woken && !runs.is_events && !p.ready.has_urgent() {
+                if runs.is_brief && !p.ready.is_divided() && is_far(at, p) && platform().arm_for_work() {
+                    // It sleeps soon, too: a deadline would be asked for in vain.
+                    (p.brief, ends) = (true, at);
+                } else {
+                    if p.spared_until <= p.since {
+                        p.spared_until = platform().now() + SPARES;
+                    }
+                    ends = p.spared_until;
+                }
+            }
             if ends < at.min(p.armed) && (ends <= p.since || ends <= platform().now()) {
                 // It has to come by at once, which takes no deadline.
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
@@ -1790,7 +1816,7 @@ fn enqueue(t: ThreadRef) {
     if on == core_local().id() {
         push_woken(t);
         // The thread that runs here now has competition.
-        rearm(this_core());
+        rearm_for(this_core(), core_local().current.load(Ordering::Relaxed).cast(), true);
         return;
     }
     if core(on).has_left() && t.is_movable() {
