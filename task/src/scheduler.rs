@@ -1408,18 +1408,27 @@ fn arm(this: &Core, external: bool, runs: Runs) {
         p.may_spread_next = !may_spread && p.ready.len() > 0;
         if p.ready.len() > 0 {
             let mut ends = p.ready.turn_ends(p.since);
-            if ends <= p.since && runs.has_woken && !runs.is_events && !p.ready.has_urgent() {
-                if runs.is_brief && !p.ready.is_divided() && is_far(at, p) && platform().arm_for_work() {
+            let mut now = p.since;
+            let mut over = ends < at.min(p.armed) && {
+                now = platform().now();
+                ends <= now
+            };
+            // Between classes their schedulers decide.
+            let one_class = !p.ready.is_divided() && !p.ready.has_urgent();
+            if over && runs.has_woken && !runs.is_events && one_class {
+                let brief = runs.is_brief && now < p.since.saturating_add(SHORT);
+                if brief && is_far(at, p) && platform().arm_for_work() {
                     // It sleeps soon, too: a deadline would be asked for in vain.
-                    (p.brief, ends) = (true, at);
+                    (p.brief, ends, over) = (true, at, false);
                 } else {
                     if p.spared_until <= p.since {
-                        p.spared_until = platform().now() + SPARES;
+                        p.spared_until = now + SPARES;
                     }
                     ends = p.spared_until;
+                    over = ends <= now;
                 }
             }
-            if ends < at.min(p.armed) && (ends <= p.since || ends <= platform().now()) {
+            if over {
                 // It has to come by at once, which takes no deadline.
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {

@@ -203,6 +203,58 @@ fn who_is_woken_goes_on_where_its_waker_sleeps() {
     );
 }
 
+/// Who has computed for long and wakes another one on its core goes on for a while, but not for long.
+#[test]
+fn who_wakes_goes_on_a_while() {
+    some_seeds(
+        20,
+        &[1],
+        |core| {
+            boot(core, || {
+                let turn = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let ran = Arc::new(AtomicU64::new(0));
+                let (theirs, ended, runs) = (turn.clone(), count.clone(), ran.clone());
+                let sleeper = task::spawn(0, move || {
+                    for n in 1..=40 {
+                        join(&theirs, n);
+                        runs.store(platform().now(), Ordering::SeqCst);
+                    }
+                    done(&ended);
+                });
+                let (ended, last) = (count.clone(), ran);
+                let waker = task::spawn(0, move || {
+                    let (mut soon, mut late) = (0, 0);
+                    for n in 1..=40u64 {
+                        let computes = platform().now() + if n == 1 { 20_000_000 } else { 1_000_000 };
+                        run_program(|now| now >= computes);
+                        done(&turn);
+                        let woken = platform().now();
+                        run_program(|now| last.load(Ordering::SeqCst) >= woken || now >= woken + 10_000_000);
+                        let after = last.load(Ordering::SeqCst).saturating_sub(woken);
+                        soon += u64::from(after < 20_000);
+                        late += u64::from(after == 0 || after > 1_000_000);
+                    }
+                    // But for the first time, when it had nothing before.
+                    if soon > 1 || late > 1 {
+                        eprintln!("{soon} too soon, {late} too late of 40");
+                        platform().end(1);
+                    }
+                    done(&ended);
+                });
+                let works = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"work").unwrap();
+                for t in [sleeper.unwrap(), waker.unwrap()] {
+                    t.work_for(works.clone());
+                    task::start(t);
+                }
+                join(&count, 2);
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Threads that idle cores may take over run on one core at a time: none is
 /// taken from under the core that still stands on its stack.
 #[test]
