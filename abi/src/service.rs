@@ -40,6 +40,7 @@ pub enum Op {
     /// [`HostAttr`] into `b`. Value: a handle. `arg[3]` = 1: pass the file descriptor, too.
     Open,
     /// Lets handle `arg[0]` go, and those whose numbers are in `a`, 8 bytes each, [`RELEASED_MAX`] at most. Those that are none are passed over there.
+    /// `arg[1]` = 1: the locks of its opening go before.
     Release,
     /// Passes a file descriptor of handle `arg[0]`.
     PassFd,
@@ -116,7 +117,7 @@ pub enum Op {
     /// `arg[0]` is a mount, and the file of path `a` on it is opened before, to be written if that
     /// may be: value: its handle, which is there only if it was locked. `b` has a [`HostAttr`] with
     /// the device and number that it must have, ENOENT if it is another one, and nothing that
-    /// counts afterwards.
+    /// counts afterwards. With 16 more: it is another handle of the same opening that locks it; value: its number.
     Lock,
     /// Attributes of name after name of the path `a` on mount `arg[0]`, whose first `arg[1]` bytes
     /// are a directory that is not asked for: a [`HostAttr`] each into `b`. Ends behind what is no
@@ -161,6 +162,12 @@ pub enum Op {
     /// Waits until others have done something to what is watched, and says what: [`HostEvent`]s into `a`. Value: bytes. EBUSY: somebody
     /// waits already.
     NextEvents,
+    /// `arg[1]` = 1: takes a lease of the file of handle `arg[0]`, which was opened to be written (`F_SETLEASE` of `fcntl(2)`): nobody else has
+    /// it open, and who wants to open it waits. EAGAIN: somebody has. 0: gives it back. 2: value: another handle of the same opening,
+    /// which has the same locks.
+    Lease,
+    /// Waits until somebody wants to open a file of which the cell has a lease. Value: its handle. The cell has it for one more second.
+    NextOpener,
 }
 
 /// Tables of /proc/net that a cell can read.
@@ -270,7 +277,7 @@ impl Op {
     /// or opens is read. None: it is done when others do something, as what a stream's other end does.
     pub const fn resource(self) -> Option<Resource> {
         match self {
-            Op::Nop | Op::StreamRead | Op::StreamWrite | Op::Stop | Op::NextEvents => None,
+            Op::Nop | Op::StreamRead | Op::StreamWrite | Op::Stop | Op::NextEvents | Op::NextOpener => None,
             Op::Stat
             | Op::ReadDir
             | Op::ReadLink
@@ -307,6 +314,7 @@ impl Op {
             | Op::ExtendedAttr
             | Op::StreamSeek
             | Op::Lock
+            | Op::Lease
             | Op::Create
             | Op::CopyRange
             | Op::ConnectName
@@ -330,7 +338,7 @@ impl Op {
     }
 
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 45] = [
+    pub const ALL: [Op; 47] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -376,6 +384,8 @@ impl Op {
         Op::SendName,
         Op::Watch,
         Op::NextEvents,
+        Op::Lease,
+        Op::NextOpener,
     ];
 
     /// The operation with this number.

@@ -142,6 +142,8 @@ pub struct HostFs {
     /// Closed files that still have a host descriptor, oldest first, and since when, ns.
     idle: Mutex<VecDeque<(u64, Arc<HostFile>)>>,
     dirty: Mutex<Vec<Arc<HostFile>>>,
+    /// Those of them that are being written out.
+    in_hand: Mutex<Vec<Arc<HostFile>>>,
     /// Those that were mapped to be written to, and may be so still.
     mapped: Mutex<Vec<Weak<HostFile>>>,
     flush_soon: AtomicBool,
@@ -256,6 +258,20 @@ struct Handle {
     read: bool,
 }
 
+/// Whether nobody else has the file open: as long as that is so, its locks are the cell's own.
+#[derive(Default)]
+struct Lease {
+    /// By this handle, if the file is still read and written by it.
+    by: Option<u64>,
+    /// The handle that holds the locks is another one of an opening that goes on: the locks don't go with it by themselves.
+    shares: bool,
+    /// When others were last told of a lock, and how often not long after the time before.
+    told: u64,
+    often: u32,
+    /// None is asked for before, ns.
+    not_before: u64,
+}
+
 struct State {
     handle: Option<Handle>,
     chunks: Chunks,
@@ -276,6 +292,7 @@ struct State {
     doubted: bool,
     /// The handle that holds the cell's locks on the file.
     locks: Option<u64>,
+    lease: Lease,
     openings: u32,
     writers: u32,
     /// Written pages that are on their way out.
@@ -295,6 +312,11 @@ struct State {
 }
 
 impl State {
+    /// Has the cell a lease of the file? It is over when the handle is let go.
+    fn is_leased(&self) -> bool {
+        self.lease.by.is_some() && self.handle.map(|h| h.number) == self.lease.by
+    }
+
     /// Are written pages on their way out? Until the host has them, they must stay where they are, and as they are.
     fn is_flushing(&self) -> bool {
         self.out.as_ref().is_some_and(|out| out.there.load(Ordering::Acquire) == 0)
@@ -454,6 +476,7 @@ impl HostFs {
             gone: AtomicU64::new(0),
             idle: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(Vec::new()),
+            in_hand: Mutex::new(Vec::new()),
             mapped: Mutex::new(Vec::new()),
             flush_soon: AtomicBool::new(false),
             flusher: WaitQueue::new(),
@@ -592,6 +615,7 @@ impl HostFs {
                 checked: 0,
                 doubted: false,
                 locks: None,
+                lease: Lease::default(),
                 openings: 0,
                 writers: 0,
                 out: None,
@@ -699,6 +723,13 @@ impl HostFs {
             self.flush_soon.store(true, Ordering::SeqCst);
         }
         self.flusher.wake_all(1);
+    }
+
+    /// Writes out all that is dirty. What becomes of it is for whoever syncs or closes it.
+    fn flush_for_later(&self) {
+        let mut files = core::mem::take(&mut *self.dirty.lock());
+        files.extend(self.in_hand.lock().iter().cloned());
+        files.iter().for_each(|f| f.flush_for_later());
     }
 
     /// A file was closed for the last time: keep its descriptor for a while.
@@ -853,15 +884,22 @@ fn flusher(fs: &Weak<HostFs>) {
         if !fs.flush_soon.swap(false, Ordering::SeqCst) {
             atoll_task::sleep_until(platform().now() + DIRTY_AGE / 2);
         }
-        let mut files = core::mem::take(&mut *fs.dirty.lock());
-        files.sort_unstable_by_key(|f| f.key);
-        files.dedup_by_key(|f| f.key);
+        let files = {
+            let mut in_hand = fs.in_hand.lock();
+            let mut files = core::mem::take(&mut *fs.dirty.lock());
+            files.sort_unstable_by_key(|f| f.key);
+            files.dedup_by_key(|f| f.key);
+            in_hand.clone_from(&files);
+            files
+        };
         for f in files {
             assert_accounted("writing back");
             f.flush_for_later();
             // It may have been opened for that alone.
             f.let_go();
         }
+        let done = core::mem::take(&mut *fs.in_hand.lock());
+        drop(done);
     }
 }
 
@@ -2175,9 +2213,11 @@ impl HostFile {
             r.arg[3] = 1;
             r.a = extent(&path);
             r.b = out_extent;
-            let call = Call::send(r)?;
-            let number = call.wait()?;
-            Ok((number, call.take_fd()))
+            patiently(|| {
+                let call = Call::send(r)?;
+                let number = call.wait()?;
+                Ok((number, call.take_fd()))
+            })
         };
         let flags = if write { linux::O_RDWR } else { linux::O_RDONLY };
         let (mut read, mut got) = (true, open(flags));
@@ -2234,7 +2274,7 @@ impl HostFile {
             r.arg[1] = u64::from(flags);
             r.a = extent(&path);
             r.b = out_extent;
-            call(r)
+            patiently(|| call(r))
         };
         let number = open(linux::O_RDWR).or_else(|_| open(linux::O_RDONLY))?;
         let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
@@ -2262,7 +2302,7 @@ impl HostFile {
         r.arg[1] |= 8;
         r.a = extent(&path);
         r.b = extent_mut(&mut attr);
-        let number = match call(r) {
+        let number = match patiently(|| call(r)) {
             Err(Errno::ENOENT) => return Ok(false),
             number => number?,
         };
@@ -2280,6 +2320,96 @@ impl HostFile {
     fn drop_handle(&self, s: &mut State) {
         if let Some(h) = s.handle.take() {
             release(h);
+        }
+    }
+
+    /// Nobody else has the file open, as far as that can be had: asked for where locks are taken often. Then this one need be told nobody.
+    fn takes_lease(&self) -> bool {
+        let mut s = self.state.lock();
+        let now = platform().now();
+        let soon = now < s.lease.told.saturating_add(LOCKS_OFTEN);
+        (s.lease.told, s.lease.often) = (now, if soon { s.lease.often.saturating_add(1) } else { 0 });
+        if s.lease.often < LEASE_AFTER
+            || now < s.lease.not_before
+            || s.locks.is_some() && !s.lease.shares
+            || !is_host()
+        {
+            return false;
+        }
+        s.lease.not_before = now + LEASE_AGAIN;
+        let Ok(Handle { number, .. }) = self.obtain(&mut s, true) else { return false };
+        hear_openers();
+        {
+            // Where it is found when somebody wants it before the answer is here.
+            let mut leased = LEASED.lock();
+            leased.retain(|(_, f)| f.strong_count() > 0 && !f.ptr_eq(&self.me));
+            leased.push((number, self.me.clone()));
+        }
+        let mut r = Request::new(Op::Lease);
+        (r.arg[0], r.arg[1]) = (number, 1);
+        let outcome = call(r);
+        s.lease.by = Some(number).filter(|_| outcome.is_ok());
+        if outcome.is_err_and(|e| e != Errno::EAGAIN) {
+            // There are none for it.
+            s.lease.not_before = u64::MAX;
+        }
+        s.is_leased()
+    }
+
+    /// Takes this lock, the first one, by the handle by which it is read and written, if that is such that it may be leased. EAGAIN: others
+    /// have locked it.
+    fn locks_handle(&self, lock: &OuterLock) -> Result<bool> {
+        let mut s = self.state.lock();
+        let Some(Handle { number, .. }) = s.handle.filter(|h| h.write && s.locks.is_none()) else {
+            return Ok(false);
+        };
+        let mut r = lock_request(lock);
+        r.arg[0] = number;
+        r.arg[1] |= 16;
+        s.locks = Some(call(r)?);
+        s.lease.shares = true;
+        Ok(true)
+    }
+
+    /// Those outside the cell see no locks any more.
+    fn untell(&self) {
+        let (locks, shares) = {
+            let mut s = self.state.lock();
+            (s.locks.take(), core::mem::take(&mut s.lease.shares))
+        };
+        if let Some(number) = locks {
+            let mut r = release_of(number);
+            r.arg[1] = u64::from(shares);
+            // Waited for: who takes the lock next, from here or elsewhere, is not to meet this one.
+            let _ = call(r);
+        }
+    }
+
+    /// Has those outside the cell see a lock by this handle.
+    fn tell_lock(number: u64, lock: &OuterLock) -> Result<()> {
+        let mut r = lock_request(lock);
+        r.arg[0] = number;
+        call(r).map(drop)
+    }
+
+    /// Has just locked it: others may have changed it under their locks before, and whatever else these are about.
+    fn was_locked(&self) {
+        self.fs.locked.store(platform().now(), Ordering::SeqCst);
+        crate::paths::changed();
+        // What others wrote under their locks is not told by the times alone: they are coarse.
+        let mut s = self.lock_settled();
+        // If others have removed it, and it was opened without a descriptor, there is nothing but what is here.
+        let is_all = self.is_only_here(&s) && self.obtain(&mut s, false).is_err();
+        if s.chunks.dirty_pages() == 0 && !s.direct && !self.may_be_written() && !is_all {
+            self.forget_cached(&mut s);
+            s.checked = 0;
+            self.check(&mut s);
+        }
+        drop(s);
+        let node = self.node.lock().upgrade();
+        if let Some(node) = node {
+            node.forget_attr();
+            node.learn_in_place();
         }
     }
 
@@ -2674,10 +2804,12 @@ impl HostFile {
         if s.chunks.dirty_pages() > 0 || s.direct {
             return;
         }
-        // Others were said to have changed it, or it is time to look.
-        if !core::mem::take(&mut s.doubted) && (s.checked > now || self.fs.read_only) {
+        // Others were said to have changed it, or may have under their locks; or it is time to look.
+        let doubted = core::mem::take(&mut s.doubted);
+        if !doubted && (s.checked > self.fs.horizon() || self.fs.read_only) {
             return;
         }
+        let by_lock = s.checked > now;
         s.checked = now + self.fs.trust;
         // It may have been opened without one. If others have removed it meanwhile, what is here is what there was.
         let handle = if self.is_only_here(s) {
@@ -2691,6 +2823,12 @@ impl HostFile {
         };
         if let Some(a) = handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
+            // Changes that follow each other closely may have one time.
+            let changed = a.mtime.saturating_mul(1_000_000_000).saturating_add(i64::from(a.mtime_nsec));
+            let lately = platform().realtime().saturating_sub(CLOCK_STEP) < changed.max(0) as u64;
+            if by_lock && lately && s.written.is_none() && !s.is_flushing() && !self.may_be_written() {
+                self.forget_cached(s);
+            }
         }
     }
 
@@ -2826,6 +2964,79 @@ fn listen() {
             }
         }
     }
+}
+
+/// Files of which this cell has leases, by the server's handles.
+static LEASED: Mutex<Vec<(u64, Weak<HostFile>)>> = Mutex::new(Vec::new());
+/// Makes a file's locks known outside the cell ([`File::share`]).
+static SHARES: SetOnce<fn(&Arc<dyn File>)> = SetOnce::new();
+/// A thread asks for who wants to open one.
+static HEARS: AtomicBool = AtomicBool::new(false);
+/// A lock that comes no longer than so much after the one before is one of many, ns.
+const LOCKS_OFTEN: u64 = 100_000_000;
+/// So many of those come before a lease is asked for.
+const LEASE_AFTER: u32 = 2;
+/// Steps of the host's clock that says when a file was changed are shorter, ns.
+const CLOCK_STEP: u64 = 20_000_000;
+/// Who had one, or did not get one, does not ask for the next one before, ns.
+const LEASE_AGAIN: u64 = 1_000_000_000;
+/// So long one tries to open a file of which somebody else has a lease, ns: the host takes it away after 45 s, or what is in
+/// `/proc/sys/fs/lease-break-time`.
+const LEASE_BREAKS: u64 = 50_000_000_000;
+/// How often, ns.
+const LEASE_LOOKS: u64 = 1_000_000;
+
+/// Says who makes the locks of a file known outside the cell.
+pub fn set_sharer(share: fn(&Arc<dyn File>)) {
+    // Once, at boot.
+    let _ = SHARES.set(share);
+}
+
+/// Sees to it that the cell hears who wants to open a file of which it has a lease.
+fn hear_openers() {
+    if HEARS.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    match atoll_task::spawn(0, give_leases_back) {
+        Some(t) => atoll_task::start(t),
+        None => HEARS.store(false, Ordering::SeqCst),
+    }
+}
+
+fn give_leases_back() {
+    loop {
+        match call(Request::new(Op::NextOpener)) {
+            Ok(number) => {
+                let file = LEASED.lock().iter().find(|(leased, _)| *leased == number).map(|(_, f)| f.clone());
+                if let (Some(file), Some(share)) = (file.and_then(|f| f.upgrade()), SHARES.get()) {
+                    share(&(file as Arc<dyn File>));
+                }
+            }
+            Err(Errno::ENOSYS) => return HEARS.store(false, Ordering::SeqCst),
+            Err(_) => atoll_task::sleep_until(platform().now() + AGAIN),
+        }
+    }
+}
+
+/// Opens a file, of which somebody may have a lease (EBUSY): he is asked to give it back.
+fn patiently<T>(open: impl Fn() -> Result<T>) -> Result<T> {
+    let until = platform().now() + LEASE_BREAKS;
+    loop {
+        match open() {
+            Err(Errno::EBUSY) if platform().now() < until => {
+                atoll_task::sleep_until(platform().now() + LEASE_LOOKS);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn lock_request(lock: &OuterLock) -> Request {
+    let mut r = Request::new(Op::Lock);
+    let kind = lock.write.map_or(0, |write| if write { 2 } else { 1 });
+    let len = if lock.end >= i64::MAX as u64 { 0 } else { lock.end - lock.start };
+    r.arg = [0, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
+    r
 }
 
 /// Some of what others did is not known: all may have changed.
@@ -3282,19 +3493,22 @@ impl File for HostFile {
         if self.fs.read_only {
             return Ok(());
         }
+        if self.state.lock().is_leased() {
+            return Ok(());
+        }
         if lock.write.is_none() {
             // Who gets the lock next sees what was written under it. Whatever becomes of that, the lock is given back.
-            self.flush_for_later();
+            self.fs.flush_for_later();
+        } else if self.takes_lease() {
+            self.was_locked();
+            return Ok(());
         }
-        let mut r = Request::new(Op::Lock);
-        let kind = lock.write.map_or(0, |write| if write { 2 } else { 1 });
-        let len = if lock.end >= i64::MAX as u64 { 0 } else { lock.end - lock.start };
-        r.arg = [0, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
         let known = self.state.lock().locks;
         let is_done = match known {
             Some(_) => false,
             None if lock.write.is_none() => return Ok(()),
-            None => match self.lock_opened(r) {
+            None if self.locks_handle(lock)? => true,
+            None => match self.lock_opened(lock_request(lock)) {
                 // Who waits waits for this file, whatever becomes of its name meanwhile.
                 Err(Errno::EAGAIN) => match self.open_for_locks() {
                     Err(Errno::ENOENT) => return Ok(()),
@@ -3306,38 +3520,51 @@ impl File for HostFile {
         if !is_done {
             // Without one, nobody else finds the file.
             let Some(number) = self.state.lock().locks else { return Ok(()) };
-            r.arg[0] = number;
-            call(r)?;
+            Self::tell_lock(number, lock)?;
         }
         if lock.write.is_some() {
-            self.fs.locked.store(platform().now(), Ordering::SeqCst);
-            crate::paths::changed();
-            // What others wrote under their locks is not told by the times alone: they are coarse.
-            let mut s = self.lock_settled();
-            // If others have removed it, and it was opened without a descriptor, there is nothing but what is here.
-            let is_all = self.is_only_here(&s) && self.obtain(&mut s, false).is_err();
-            if s.chunks.dirty_pages() == 0 && !s.direct && !self.may_be_written() && !is_all {
-                self.forget_cached(&mut s);
-                s.checked = 0;
-                self.check(&mut s);
-            }
-            drop(s);
-            let node = self.node.lock().upgrade();
-            if let Some(node) = node {
-                node.forget_attr();
-                node.learn_in_place();
-            }
+            self.was_locked();
         }
         Ok(())
     }
 
-    fn outer_unlock_all(&self) {
-        self.flush_for_later();
-        let locks = self.state.lock().locks.take();
-        if let Some(number) = locks {
-            // Waited for: who takes the lock next, from here or elsewhere, is not to meet this one.
-            let _ = call(release_of(number));
+    fn share(&self, locks: &[OuterLock]) {
+        // Who opens it is to see what was written, here and, under its locks, elsewhere.
+        self.fs.flush_for_later();
+        let (number, known) = {
+            let mut s = self.state.lock();
+            let Some(number) = s.lease.by.filter(|_| s.is_leased()) else { return };
+            s.lease.by = None;
+            (number, s.locks)
+        };
+        // What others were told before the lease is old.
+        if known.is_some() {
+            self.untell();
         }
+        let mut r = Request::new(Op::Lease);
+        (r.arg[0], r.arg[1]) = (number, 2);
+        if !locks.is_empty() {
+            let told = call(r).and_then(|same| {
+                let mut s = self.state.lock();
+                (s.locks, s.lease.shares) = (Some(same), true);
+                drop(s);
+                locks.iter().try_for_each(|lock| Self::tell_lock(same, lock))
+            });
+            if let Err(e) = told {
+                platform().log(&alloc::format!("locks of a file are not known outside the cell: {e}"));
+            }
+        }
+        r.arg[1] = 0;
+        // If it is closed by now, there is no lease either.
+        let _ = call(r);
+    }
+
+    fn outer_unlock_all(&self) {
+        if self.state.lock().is_leased() {
+            return;
+        }
+        self.fs.flush_for_later();
+        self.untell();
     }
 
     fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {

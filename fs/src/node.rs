@@ -373,6 +373,8 @@ pub trait File: Send + Sync + Any {
     fn outer_lock(&self, _lock: &OuterLock) -> Result<()> {
         Ok(())
     }
+    /// Others want to have the file, which was this cell's alone: its locks are made known to them first.
+    fn share(&self, _locks: &[OuterLock]) {}
     /// The cell has no more locks on the file.
     fn outer_unlock_all(&self) {}
     /// A descriptor of one opening is closed: what is held back goes out. An error: it could not.

@@ -58,6 +58,7 @@ fn file_system(
     Ok(match m.kind {
         MountKind::Host => {
             let trust = if m.read_only { TRUST_READ_ONLY } else { TRUST_VOLUME };
+            atoll_fs::host::set_sharer(crate::syscalls::fd::locks::share);
             let (fs, root) = HostFs::new(m.id, &m.target, m.read_only, trust).map_err(|e| format!("{e}"))?;
             if rewrites {
                 fs.set_planner(crate::rewrite::planner);

@@ -22,6 +22,7 @@ pub mod image;
 pub mod inspect;
 pub mod jobs;
 pub mod launch;
+mod leases;
 pub mod memory;
 pub mod neighbours;
 pub mod pack;

@@ -399,7 +399,15 @@ impl StandIn {
             Some(Op::Open | Op::Create) => request.arg[3] = 0,
             Some(Op::MakeNode) => request.arg[2] = 0,
             Some(
-                Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Watch | Op::NextEvents,
+                Op::PassFd
+                | Op::Socket
+                | Op::Bind
+                | Op::Connect
+                | Op::Listen
+                | Op::Watch
+                | Op::NextEvents
+                | Op::Lease
+                | Op::NextOpener,
             ) => {
                 let value = Errno::ENOSYS.to_ret();
                 return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });

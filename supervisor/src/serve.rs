@@ -26,6 +26,7 @@ use atoll_abi::service::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::jobs;
+use crate::leases::Leases;
 use crate::memory::Mapping;
 use crate::say;
 use crate::{Error, Result};
@@ -249,6 +250,7 @@ pub struct Server {
     plans: crate::plan::Plans,
     /// What others do to files that the cell watches, from when it watches the first one on.
     watcher: Mutex<Option<Arc<watch::Watcher>>>,
+    leases: Arc<Leases>,
     /// Writes to standard streams that are under way.
     writing: AtomicU32,
     /// When the last answer was given, us after `begun`.
@@ -338,6 +340,7 @@ impl Server {
             network,
             plans: crate::plan::Plans::new(plan_cache),
             watcher: Mutex::new(None),
+            leases: Arc::default(),
             writing: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             gap: AtomicU32::new(0),
@@ -539,7 +542,9 @@ impl Server {
 
     /// Lets a handle go. It is closed when the value is dropped, without the lock.
     fn forget_handle(&self, number: u64) -> Option<impl Sized> {
-        self.handles.lock().expect("no panic while handles are held").list.remove(&number)
+        let handle = self.handles.lock().expect("no panic while handles are held").list.remove(&number);
+        self.leases.forget(number);
+        handle
     }
 
     fn release(&self, r: &Request) -> Outcome {
@@ -547,6 +552,11 @@ impl Server {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
         for bytes in more.chunks_exact(8) {
             drop(self.forget_handle(number(bytes)));
+        }
+        if r.arg[1] == 1 {
+            for whole in [0, 4] {
+                self.lock_handle(r.arg[0], &Request { arg: [0, whole, 0, 0], ..*r })?;
+            }
         }
         self.forget_handle(r.arg[0]).map_or(Err(Errno::EBADF), |_| Reply::value(0))
     }
@@ -915,6 +925,8 @@ impl Server {
             }
             Op::ExtendedAttr => self.extended_attr(r),
             Op::Lock => self.lock(r),
+            Op::Lease => self.lease(r),
+            Op::NextOpener => Reply::value(self.leases.next()),
             Op::SeekData => {
                 let h = self.handle(r.arg[0])?;
                 let from = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
@@ -1106,6 +1118,14 @@ impl Server {
 
     /// Locks a file, which is opened for that if it is not yet.
     fn lock(&self, r: &Request) -> Outcome {
+        if r.arg[1] & 16 != 0 {
+            let number = self.once_more(&*self.handle(r.arg[0])?)?;
+            let locked = self.lock_handle(number, r);
+            if locked.is_err() {
+                drop(self.forget_handle(number));
+            }
+            return locked.and_then(|()| Reply::value(number));
+        }
         if r.arg[1] & 8 == 0 {
             self.lock_handle(r.arg[0], r)?;
             return Reply::value(0);
@@ -1125,6 +1145,32 @@ impl Server {
             drop(self.forget_handle(opened.value));
         }
         locked.map(|()| opened)
+    }
+
+    /// One more handle of the same opening.
+    fn once_more(&self, h: &Handle) -> std::result::Result<u64, Errno> {
+        let fd = h.fd.try_clone().map_err(|_| Errno::EMFILE)?;
+        self.add_handle(&Arc::new(Handle { fd, write: h.write, mount: h.mount }))
+    }
+
+    fn lease(&self, r: &Request) -> Outcome {
+        let h = self.handle(r.arg[0])?;
+        match r.arg[1] {
+            0 => self.leases.end(r.arg[0]),
+            1 => {
+                if let Some(mount) = h.mount {
+                    self.writable(mount)?;
+                }
+                if !h.write {
+                    return Err(Errno::EBADF);
+                }
+                let (attr, _) = attributes(h.fd.as_raw_fd())?;
+                self.leases.take(r.arg[0], &h, (attr.dev, attr.ino))?;
+            }
+            2 => return Reply::value(self.once_more(&h)?),
+            _ => return Err(Errno::EINVAL),
+        }
+        Reply::value(0)
     }
 
     fn lock_handle(&self, number: u64, r: &Request) -> std::result::Result<(), Errno> {
@@ -1165,7 +1211,7 @@ impl Server {
         let mut out: Vec<u8> = Vec::new();
         let (mut extra, mut pass) = (0, None);
         let mut found = 0;
-        let mut last = 0;
+        let (mut last, mut key) = (0, (0, 0));
         for name in names.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             if matches!(name, b"." | b"..") || out.len() + size_of::<HostAttr>() > r.b.len as usize {
                 break;
@@ -1183,7 +1229,7 @@ impl Server {
                         out.extend_from_slice(&target);
                     }
                     dir = fd;
-                    last = attr.mode & libc::S_IFMT;
+                    (last, key) = (attr.mode & libc::S_IFMT, (attr.dev, attr.ino));
                     if last != libc::S_IFDIR {
                         break;
                     }
@@ -1205,6 +1251,7 @@ impl Server {
         // Opening it is a favour, too.
         if r.arg[2] == 1
             && last == libc::S_IFREG
+            && !self.leases.has(key)
             && check_file_system(dir.as_raw_fd()).is_ok()
             && let Ok(fd) = reopen(&dir, libc::O_RDONLY | libc::O_NOCTTY | libc::O_NONBLOCK)
         {
@@ -1773,7 +1820,9 @@ fn open_existing(m: &HostMount, path: &CStr, flags: i32) -> std::result::Result<
     if flags & libc::O_CREAT != 0 && kind == libc::S_IFDIR {
         return Err(Errno::EISDIR);
     }
-    let fd = reopen(&fd, flags & !(libc::O_CREAT | libc::O_NOFOLLOW))?;
+    // Somebody has a lease of it (`O_NONBLOCK`), and is told to give it back.
+    let leased = |e| if e == Errno::EAGAIN { Errno::EBUSY } else { e };
+    let fd = reopen(&fd, flags & !(libc::O_CREAT | libc::O_NOFOLLOW)).map_err(leased)?;
     // Another machine's file system asks for them when a file is opened.
     let same = flags & libc::O_TRUNC == 0 && m.local && m.device == Some(before.dev);
     let attr = if same { before } else { attributes(fd.as_raw_fd())?.0 };

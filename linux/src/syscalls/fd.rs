@@ -1449,6 +1449,21 @@ pub mod locks {
         }
     }
 
+    /// Others want to have a file that was this cell's alone: they are to see the locks on it.
+    pub fn share(file: &Arc<dyn File>) {
+        let _order = OUTER.lock();
+        let is_home = |l: &&Locks| {
+            l.home.as_ref().is_some_and(|home| Arc::as_ptr(home).addr() == Arc::as_ptr(file).addr())
+        };
+        let held = LOCKS.lock().values().find(is_home).map(Locks::copied).unwrap_or_default();
+        let record = |r: &Lock| OuterLock { whole: false, start: r.start, end: r.end, write: Some(r.write) };
+        let mut outer: Vec<OuterLock> = held.records.iter().map(record).collect();
+        if let Some(write) = held.flocks.iter().map(|w| w.write).max() {
+            outer.push(OuterLock { whole: true, start: 0, end: i64::MAX as u64, write: Some(write) });
+        }
+        file.share(&outer);
+    }
+
     /// A while until others may have let go; RESTART if a signal comes first.
     fn pause() -> Result<()> {
         let until = atoll_abi::platform().now() + RETRY;
