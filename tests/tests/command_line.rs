@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,6 +19,7 @@ fn main() {
         Trial::test("signals", signals),
         Trial::test("one_file_as_a_volume", one_file_as_a_volume),
         Trial::test("sockets_of_volumes", sockets_of_volumes),
+        Trial::test("a_lease_is_given_back", a_lease_is_given_back),
         Trial::test("directories_in_memory", directories_in_memory),
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
@@ -260,6 +262,48 @@ except OSError as e:
     let right = "from volume/in\nfrom alone\nfrom read/in\nNo such file or directory\nConnection refused\n\
                  Connection refused\nRead-only file system\n";
     if stdout == right { Ok(()) } else { Err(format!("{stdout}{stderr}").into()) }
+}
+
+/// A cell that locks a file of a volume often has a lease of it, until somebody else opens the file: he finds the locks.
+fn a_lease_is_given_back() -> Done {
+    const SCRIPT: &str = "
+import fcntl, os, sys
+f = os.open('/v/file', os.O_RDWR | os.O_CREAT)
+for i in range(50):
+    fcntl.flock(f, fcntl.LOCK_EX)
+    fcntl.flock(f, fcntl.LOCK_UN)
+fcntl.flock(f, fcntl.LOCK_EX)
+print('locked', flush=True)
+sys.stdin.readline()
+";
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let volume = format!("{}:/v", dir.path().display());
+    let mut cell = Command::new(atoll())
+        .args(["run", "--volume", &volume, "--", "/usr/bin/python3", "-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = String::new();
+    BufReader::new(cell.stdout.take().expect("it is a pipe")).read_line(&mut said)?;
+    let file = dir.path().join("file");
+    let inode = format!(":{} ", std::fs::metadata(&file)?.ino());
+    let kinds = || -> Result<Vec<String>, Failed> {
+        let locks = std::fs::read_to_string("/proc/locks")?;
+        let of_it = locks.lines().filter(|line| line.contains(&inode));
+        Ok(of_it.filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect())
+    };
+    let before = kinds()?;
+    let opened = File::open(&file)?;
+    let after = kinds()?;
+    let locked = opened.try_lock_shared();
+    cell.stdin.take();
+    let status = cell.wait()?;
+    let free = opened.try_lock_shared();
+    let given_back = before == ["LEASE"] && after == ["FLOCK"];
+    if said == "locked\n" && given_back && locked.is_err() && status.success() && free.is_ok() {
+        return Ok(());
+    }
+    Err(format!("{said:?} {before:?} {after:?} {locked:?} {status} {free:?}").into())
 }
 
 /// `--tmpfs`: over what the host has there, and in place of the cell's own.
