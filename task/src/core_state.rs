@@ -116,8 +116,10 @@ pub(crate) struct Private {
     pub may_spread_next: bool,
     /// What runs is not expected to run for long, and only a thread waits that computes: the end of its turn takes no deadline.
     pub brief: bool,
-    /// Until when those wait whom it has woken itself, if that is in its turn.
-    pub spared_until: u64,
+    /// A turn's beginning, and until when those wait whom the thread has woken itself in it.
+    pub spared: (u64, u64),
+    /// Events are handled on the stack of the thread that runs: whom they wake it has not woken.
+    pub in_place: bool,
     /// When the running thread woke last one whose core slept; 0: it has not.
     pub woke_at: u64,
     /// A thread that computes was interrupted for the one that runs next.
@@ -372,7 +374,8 @@ impl Core {
                 choosing: false,
                 may_spread_next: false,
                 brief: false,
-                spared_until: 0,
+                spared: (0, 0),
+                in_place: false,
                 woke_at: 0,
                 computed: false,
                 ends: false,
@@ -622,7 +625,10 @@ pub(crate) fn handle_event(event: &Event) {
 /// For any place where the core holds no lock of its own.
 pub(crate) fn handle_in_place() {
     let Some(handler) = EVENT_HANDLER.get() else { return };
-    let count = with_private(|p| p.events.len());
+    let count = with_private(|p| {
+        p.in_place = true;
+        p.events.len()
+    });
     let mut kept = 0;
     for n in 0..count {
         assert_accounted("events in place");
@@ -633,5 +639,8 @@ pub(crate) fn handle_in_place() {
             kept += 1;
         }
     }
-    with_private(|p| p.events.truncate(kept));
+    with_private(|p| {
+        p.events.truncate(kept);
+        p.in_place = false;
+    });
 }

@@ -501,10 +501,12 @@ impl Ready {
         }
     }
 
-    /// Is a thread in front that goes before all that have a weight?
-    #[inline]
-    pub fn has_urgent(&self) -> bool {
-        self.front.has_urgent()
+    /// May the thread that runs go on for a while before the one in front, which it has woken? Not before one that counts for more, and
+    /// between classes their schedulers decide.
+    pub fn may_spare(&self) -> bool {
+        let (Some(running), Some(first)) = (self.running, self.front.queue.first()) else { return false };
+        let is_fair = matches!(running.policy(), Policy::Fair(_)) && !self.front.has_urgent();
+        self.classes.is_none() && is_fair && running.weight() >= first.weight()
     }
 
     /// A time before which it does not: enough to know for who has a deadline by then.

@@ -54,6 +54,8 @@ pub(crate) const SPREAD_AFTER: u64 = 200_000;
 const SPREAD_SELDOM: u64 = 3_200_000;
 /// So long, ns, a thread goes on that has itself woken one which has had less. It may have more to give, and often several wait for that.
 const SPARES: u64 = 100_000;
+/// The same of one that always sleeps long before.
+const SPARES_BRIEF: u64 = 1_000_000;
 /// Who has then slept at once, so often in a row, waits for twice as long each time: a shell, for the end of what it has started.
 const VAIN_MAX: u32 = 4;
 const _: () = assert!(SPREAD_AFTER << VAIN_MAX <= SPREAD_SELDOM);
@@ -1339,6 +1341,14 @@ pub(crate) fn rearm(this: &Core) {
     rearm_for(this, core_local().current.load(Ordering::Relaxed).cast(), false)
 }
 
+/// The same when somebody of this core's has been woken.
+#[inline]
+fn rearm_woken() {
+    let this = this_core();
+    let by_thread = with_private_of(this, |p| !p.in_place);
+    rearm_for(this, core_local().current.load(Ordering::Relaxed).cast(), by_thread)
+}
+
 /// The same for a thread that is about to run, or has itself woken another one of this core's.
 #[inline]
 fn rearm_for(this: &Core, runs: *const Thread, has_woken: bool) {
@@ -1408,32 +1418,26 @@ fn arm(this: &Core, external: bool, runs: Runs) {
         p.may_spread_next = !may_spread && p.ready.len() > 0;
         if p.ready.len() > 0 {
             let mut ends = p.ready.turn_ends(p.since);
-            let mut now = p.since;
-            let mut over = ends < at.min(p.armed) && {
-                now = platform().now();
-                ends <= now
-            };
-            // Between classes their schedulers decide.
-            let one_class = !p.ready.is_divided() && !p.ready.has_urgent();
-            if over && runs.has_woken && !runs.is_events && one_class {
-                let brief = runs.is_brief && now < p.since.saturating_add(SHORT);
-                if brief && is_far(at, p) && platform().arm_for_work() {
-                    // It sleeps soon, too: a deadline would be asked for in vain.
-                    (p.brief, ends, over) = (true, at, false);
-                } else {
-                    if p.spared_until <= p.since {
-                        p.spared_until = now + SPARES;
-                    }
-                    ends = p.spared_until;
-                    over = ends <= now;
+            // Since when who waits does so.
+            let mut waits = p.since;
+            let mut over = ends < at.min(p.armed) && (ends <= p.since || ends <= platform().now());
+            if over && !runs.is_events && (runs.has_woken || p.spared.0 == p.since) && p.ready.may_spare() {
+                let now = platform().now();
+                waits = now;
+                if runs.has_woken && (p.spared.0 != p.since || p.ready.len() == 1) {
+                    // If it sleeps soon, too, as it did lately, a deadline would mostly be asked for in vain.
+                    p.brief = runs.is_brief && now < p.since.saturating_add(SHORT);
+                    p.spared = (p.since, now + if p.brief { SPARES_BRIEF } else { SPARES });
                 }
+                ends = p.spared.1;
+                over = ends <= now;
             }
             if over {
                 // It has to come by at once, which takes no deadline.
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
                 at = at.min(ends);
-                let before = |after: u64| may_spread && p.since + after < at.min(p.armed);
+                let before = |after: u64| may_spread && waits + after < at.min(p.armed);
                 let offered = p.offered.take().filter(|n| is_idle(*n));
                 // What was in vain before is no reason to leave an offer.
                 let after = if offered.is_some() { SPREAD_AFTER } else { p.spread_after };
@@ -1442,7 +1446,7 @@ fn arm(this: &Core, external: bool, runs: Runs) {
                 let is_one_of_use = p.seen_idle.is_some() && p.spread_after == SPREAD_AFTER;
                 crowds = before(SPREAD_AFTER) && !is_one_of_use && p.since >= p.quiet_until;
                 if p.seen_idle.is_some() {
-                    at = p.since + after;
+                    at = waits + after;
                 }
             }
         }
@@ -1532,7 +1536,7 @@ pub fn on_notify() {
     books::within(Resource::Overhead, || {
         rcu::quiesce();
         let told = with_private(|p| {
-            p.choosing = true;
+            (p.choosing, p.brief) = (true, false);
             core::mem::replace(&mut p.told, false)
         });
         take_mail();
@@ -1825,8 +1829,7 @@ fn enqueue(t: ThreadRef) {
     if on == core_local().id() {
         push_woken(t);
         // The thread that runs here now has competition.
-        rearm_for(this_core(), core_local().current.load(Ordering::Relaxed).cast(), true);
-        return;
+        return rearm_woken();
     }
     if core(on).has_left() && t.is_movable() {
         return enqueue_elsewhere(t);
@@ -1840,7 +1843,7 @@ fn enqueue(t: ThreadRef) {
             t.core.store(core_local().id() as u32, Ordering::Relaxed);
             count(&this_core().stats.migrations, 1);
             push_woken(t);
-            return rearm(this_core());
+            return rearm_woken();
         }
     }
     post(t, on);
@@ -1881,7 +1884,7 @@ fn enqueue_elsewhere(t: ThreadRef) {
     t.core.store(to as u32, Ordering::Relaxed);
     if to == core_local().id() {
         push_woken(t);
-        rearm(this_core());
+        rearm_woken();
     } else {
         post(t, to);
     }

@@ -208,7 +208,7 @@ fn who_is_woken_goes_on_where_its_waker_sleeps() {
 fn who_wakes_goes_on_a_while() {
     some_seeds(
         20,
-        &[1],
+        &[1, 2],
         |core| {
             boot(core, || {
                 let turn = Arc::new((AtomicU64::new(0), WaitQueue::new()));
