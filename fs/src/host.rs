@@ -727,9 +727,40 @@ impl HostFs {
 
     /// Writes out all that is dirty. What becomes of it is for whoever syncs or closes it.
     fn flush_for_later(&self) {
+        let mut others = self.in_hand.lock().clone();
+        let files = self.take_dirty();
+        // What others had in hand they may have had no time for yet.
+        others.retain(|f| f.state.lock().chunks.dirty_pages() > 0);
+        files.iter().chain(&others).for_each(|f| f.flush_for_later());
+        self.wrote_out(files);
+    }
+
+    /// The dirty files, which are in hand until [`HostFs::wrote_out`].
+    fn take_dirty(&self) -> Vec<Arc<HostFile>> {
+        let mut in_hand = self.in_hand.lock();
         let mut files = core::mem::take(&mut *self.dirty.lock());
-        files.extend(self.in_hand.lock().iter().cloned());
-        files.iter().for_each(|f| f.flush_for_later());
+        files.sort_unstable_by_key(|f| f.key);
+        files.dedup_by_key(|f| f.key);
+        in_hand.extend(files.iter().cloned());
+        files
+    }
+
+    /// These are not in hand any more. Those that somebody else has a lease of are dirty still.
+    fn wrote_out(&self, files: Vec<Arc<HostFile>>) {
+        let mut in_hand = self.in_hand.lock();
+        for f in &files {
+            if let Some(at) = in_hand.iter().position(|other| Arc::ptr_eq(other, f)) {
+                in_hand.swap_remove(at);
+            }
+        }
+        drop(in_hand);
+        // A file's last reference is not dropped with a lock held.
+        for f in files {
+            let is_dirty = f.state.try_lock().is_some_and(|s| s.chunks.dirty_pages() > 0 && !s.is_flushing());
+            if is_dirty && f.has_name() {
+                self.dirty.lock().push(f);
+            }
+        }
     }
 
     /// A file was closed for the last time: keep its descriptor for a while.
@@ -839,7 +870,8 @@ impl FileSystem for HostFs {
     }
 
     fn sync(&self) -> Result<()> {
-        let mut files = core::mem::take(&mut *self.dirty.lock());
+        let dirty = self.take_dirty();
+        let mut files = dirty.clone();
         let mut outcome = Ok(());
         {
             let mut mapped = self.mapped.lock();
@@ -851,6 +883,7 @@ impl FileSystem for HostFs {
             outcome = outcome.and(lost.and_then(|lost| lost.map_or(Ok(()), Err)));
         };
         files.iter().for_each(|f| flush(f));
+        self.wrote_out(dirty);
         // The flusher may have others in hand.
         self.for_each_file(|f| {
             // Those that programs have mapped were written out in full above: not once more.
@@ -884,22 +917,14 @@ fn flusher(fs: &Weak<HostFs>) {
         if !fs.flush_soon.swap(false, Ordering::SeqCst) {
             atoll_task::sleep_until(platform().now() + DIRTY_AGE / 2);
         }
-        let files = {
-            let mut in_hand = fs.in_hand.lock();
-            let mut files = core::mem::take(&mut *fs.dirty.lock());
-            files.sort_unstable_by_key(|f| f.key);
-            files.dedup_by_key(|f| f.key);
-            in_hand.clone_from(&files);
-            files
-        };
-        for f in files {
+        let files = fs.take_dirty();
+        for f in &files {
             assert_accounted("writing back");
             f.flush_for_later();
             // It may have been opened for that alone.
             f.let_go();
         }
-        let done = core::mem::take(&mut *fs.in_hand.lock());
-        drop(done);
+        fs.wrote_out(files);
     }
 }
 
@@ -2333,6 +2358,7 @@ impl HostFile {
             || now < s.lease.not_before
             || s.locks.is_some() && !s.lease.shares
             || !is_host()
+            || SHARED.load(Ordering::SeqCst)
         {
             return false;
         }
@@ -2349,11 +2375,17 @@ impl HostFile {
         (r.arg[0], r.arg[1]) = (number, 1);
         let outcome = call(r);
         s.lease.by = Some(number).filter(|_| outcome.is_ok());
-        if outcome.is_err_and(|e| e != Errno::EAGAIN) {
+        if outcome.is_err_and(|e| matches!(e, Errno::EINVAL | Errno::ENOSYS | Errno::EACCES | Errno::EBADF)) {
             // There are none for it.
             s.lease.not_before = u64::MAX;
         }
-        s.is_leased()
+        let is_leased = s.is_leased();
+        drop(s);
+        if is_leased {
+            // What others were told before need not be known any more: it would outlive the lease.
+            self.untell();
+        }
+        is_leased
     }
 
     /// Takes this lock, the first one, by the handle by which it is read and written, if that is such that it may be leased. EAGAIN: others
@@ -2809,7 +2841,11 @@ impl HostFile {
         if !doubted && (s.checked > self.fs.horizon() || self.fs.read_only) {
             return;
         }
-        let by_lock = s.checked > now;
+        let last = s.checked.saturating_sub(self.fs.trust);
+        let locked = self.fs.locked.load(Ordering::SeqCst);
+        // When it was last looked at, if a lock was taken since.
+        let looked = platform().realtime().saturating_sub(now.saturating_sub(last));
+        let looked = if last > 0 && locked >= last { looked } else { u64::MAX };
         s.checked = now + self.fs.trust;
         // It may have been opened without one. If others have removed it meanwhile, what is here is what there was.
         let handle = if self.is_only_here(s) {
@@ -2823,10 +2859,15 @@ impl HostFile {
         };
         if let Some(a) = handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
-            // Changes that follow each other closely may have one time.
+            // Changes that follow each other closely may have one time: what was read between them would look right.
             let changed = a.mtime.saturating_mul(1_000_000_000).saturating_add(i64::from(a.mtime_nsec));
-            let lately = platform().realtime().saturating_sub(CLOCK_STEP) < changed.max(0) as u64;
-            if by_lock && lately && s.written.is_none() && !s.is_flushing() && !self.may_be_written() {
+            let unsure = (changed.max(0) as u64).saturating_add(CLOCK_STEP) >= looked;
+            if unsure
+                && s.chunks.dirty_pages() == 0
+                && s.written.is_none()
+                && !s.is_flushing()
+                && !self.may_be_written()
+            {
                 self.forget_cached(s);
             }
         }
@@ -2978,7 +3019,7 @@ const LOCKS_OFTEN: u64 = 100_000_000;
 const LEASE_AFTER: u32 = 2;
 /// Steps of the host's clock that says when a file was changed are shorter, ns.
 const CLOCK_STEP: u64 = 20_000_000;
-/// Who had one, or did not get one, does not ask for the next one before, ns.
+/// Who gave one back, or did not get one, does not ask for the next one before, ns.
 const LEASE_AGAIN: u64 = 1_000_000_000;
 /// So long one tries to open a file of which somebody else has a lease, ns: the host takes it away after 45 s, or what is in
 /// `/proc/sys/fs/lease-break-time`.
@@ -3018,8 +3059,15 @@ fn give_leases_back() {
     }
 }
 
-/// Gives all leases back, as if somebody wanted to open the files.
-pub fn share_all() {
+/// No leases are asked for: the cell is about to stop.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// Gives all leases back, as if somebody wanted to open the files, and asks for none until `shared` is false again.
+pub fn share_all(shared: bool) {
+    SHARED.store(shared, Ordering::SeqCst);
+    if !shared {
+        return;
+    }
     let all: Vec<_> = LEASED.lock().iter().filter_map(|(_, f)| f.upgrade()).collect();
     for file in all {
         if let Some(share) = SHARES.get() {
@@ -3028,12 +3076,25 @@ pub fn share_all() {
     }
 }
 
+/// The thread that tells others of locks, one at a time: it waits for nobody's lease, as who gives this cell's back is the next.
+static IN_ORDER: AtomicUsize = AtomicUsize::new(0);
+
+/// The current thread begins to tell others of locks, or has done so.
+pub fn in_order(begins: bool) {
+    let me = if begins { core::ptr::from_ref(atoll_task::current()).addr() } else { 0 };
+    IN_ORDER.store(me, Ordering::SeqCst);
+}
+
+fn is_in_order() -> bool {
+    IN_ORDER.load(Ordering::SeqCst) == core::ptr::from_ref(atoll_task::current()).addr()
+}
+
 /// Opens a file, of which somebody may have a lease (EBUSY): he is asked to give it back.
 fn patiently<T>(open: impl Fn() -> Result<T>) -> Result<T> {
     let until = platform().now() + LEASE_BREAKS;
     loop {
         match open() {
-            Err(Errno::EBUSY) if platform().now() < until => {
+            Err(Errno::EBUSY) if !is_in_order() && platform().now() < until => {
                 atoll_task::sleep_until(platform().now() + LEASE_LOOKS);
             }
             other => return other,
@@ -3508,6 +3569,7 @@ impl File for HostFile {
         }
         if lock.write.is_none() {
             // Who gets the lock next sees what was written under it. Whatever becomes of that, the lock is given back.
+            self.flush_for_later();
             self.fs.flush_for_later();
         } else if self.takes_lease() {
             self.was_locked();
@@ -3539,18 +3601,13 @@ impl File for HostFile {
     }
 
     fn share(&self, locks: &[OuterLock]) {
-        // Who opens it is to see what was written, here and, under its locks, elsewhere.
-        self.fs.flush_for_later();
-        let (number, known) = {
+        let number = {
             let mut s = self.state.lock();
             let Some(number) = s.lease.by.filter(|_| s.is_leased()) else { return };
-            s.lease.by = None;
-            (number, s.locks)
+            (s.lease.by, s.lease.not_before) = (None, platform().now() + LEASE_AGAIN);
+            number
         };
-        // What others were told before the lease is old.
-        if known.is_some() {
-            self.untell();
-        }
+        // First of all: the lease may be taken away.
         let mut r = Request::new(Op::Lease);
         (r.arg[0], r.arg[1]) = (number, 2);
         if !locks.is_empty() {
@@ -3564,6 +3621,9 @@ impl File for HostFile {
                 platform().log(&alloc::format!("locks of a file are not known outside the cell: {e}"));
             }
         }
+        // Who opens it is to see what was written, here and, under its locks, elsewhere.
+        self.flush_for_later();
+        self.fs.flush_for_later();
         r.arg[1] = 0;
         // If it is closed by now, there is no lease either.
         let _ = call(r);
@@ -3573,6 +3633,7 @@ impl File for HostFile {
         if self.state.lock().is_leased() {
             return;
         }
+        self.flush_for_later();
         self.fs.flush_for_later();
         self.untell();
     }

@@ -37,9 +37,10 @@ pub fn tell_outside(process: &Process, number: u32) {
         let mut request = Request::new(Op::Stop);
         request.arg[0] = number.into();
         // Who opens a file meanwhile is not to wait for the cell.
-        atoll_fs::host::share_all();
+        atoll_fs::host::share_all(true);
         // Where nobody can do it, only the cell's own processes see it.
         let _ = atoll_task::call(request);
+        atoll_fs::host::share_all(false);
     }
 }
 

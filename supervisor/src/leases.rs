@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use atoll_abi::errno::Errno;
@@ -29,7 +29,7 @@ struct Owner {
 }
 
 struct Held {
-    handle: Weak<Handle>,
+    handle: Arc<Handle>,
     /// Device and number of the file.
     key: (u64, u64),
     /// Since when somebody waits to open it.
@@ -44,6 +44,8 @@ struct State {
     held: HashMap<u64, Held>,
     /// What the cell has not been told of yet.
     wanted: VecDeque<u64>,
+    /// The cell waits for that.
+    asked: bool,
 }
 
 /// The leases of a cell.
@@ -66,6 +68,9 @@ impl Leases {
         key: (u64, u64),
     ) -> Result<(), Errno> {
         let mut s = self.state();
+        if s.held.contains_key(&number) {
+            return Err(Errno::EAGAIN);
+        }
         if s.held.len() >= LEASES_MAX {
             return Err(Errno::ENOLCK);
         }
@@ -84,23 +89,18 @@ impl Leases {
         // SAFETY: a valid structure.
         check(unsafe { libc::fcntl(fd, F_SETOWN_EX, &raw const owner) }.into())?;
         set(fd, libc::F_WRLCK)?;
-        s.held.insert(number, Held { handle: Arc::downgrade(handle), key, wanted: None });
+        s.held.insert(number, Held { handle: handle.clone(), key, wanted: None });
         Ok(())
     }
 
-    /// Gives one back.
+    /// Gives one back, if there is one: also before its handle is let go, of whose opening there may be others.
     pub(crate) fn end(&self, number: u64) {
-        if let Some(held) = self.forget(number)
-            && let Some(handle) = held.upgrade()
-        {
+        let mut s = self.state();
+        s.wanted.retain(|wanted| *wanted != number);
+        if let Some(held) = s.held.remove(&number) {
             // Those who wait for that go on, if it was not taken away before.
-            let _ = set(handle.fd.as_raw_fd(), libc::F_UNLCK);
+            let _ = set(held.handle.fd.as_raw_fd(), libc::F_UNLCK);
         }
-    }
-
-    /// The handle is let go, and with it the lease.
-    pub(crate) fn forget(&self, number: u64) -> Option<Weak<Handle>> {
-        self.state().held.remove(&number).map(|held| held.handle)
     }
 
     /// Is it this cell's own lease that another opening of the file would break?
@@ -108,11 +108,15 @@ impl Leases {
         self.state().held.values().any(|held| held.key == key)
     }
 
-    /// Waits until somebody wants to open one of the files. Value: the handle's number.
-    pub(crate) fn next(&self) -> u64 {
+    /// Waits until somebody wants to open one of the files. Value: the handle's number. EBUSY: somebody waits already.
+    pub(crate) fn next(&self) -> Result<u64, Errno> {
+        if std::mem::replace(&mut self.state().asked, true) {
+            return Err(Errno::EBUSY);
+        }
         let none = |s: &mut State| s.wanted.is_empty();
         let mut s = self.changed.wait_while(self.state(), none).expect("as above");
-        s.wanted.pop_front().unwrap_or_default()
+        s.asked = false;
+        Ok(s.wanted.pop_front().unwrap_or_default())
     }
 
     fn watch(&self) {
@@ -141,8 +145,7 @@ impl Leases {
         let mut guard = self.state();
         let State { held, wanted, .. } = &mut *guard;
         held.retain(|number, held| {
-            let Some(handle) = held.handle.upgrade() else { return false };
-            let fd = handle.fd.as_raw_fd();
+            let fd = held.handle.fd.as_raw_fd();
             // SAFETY: no memory is involved.
             let has = unsafe { libc::fcntl(fd, libc::F_GETLEASE) };
             if has != libc::F_WRLCK && held.wanted.is_none() {
@@ -150,10 +153,8 @@ impl Leases {
                 wanted.push_back(*number);
             }
             let over = held.wanted.is_some_and(|since| since.elapsed() >= PATIENCE);
-            if over {
-                let _ = set(fd, libc::F_UNLCK);
-            }
-            !over
+            // As root with CAP_LEASE, whoever owns the file.
+            !(over && set(fd, libc::F_UNLCK).is_ok())
         });
         let waited_for = held.values().any(|held| held.wanted.is_some());
         drop(guard);

@@ -412,6 +412,15 @@ fn open(path: &Path) -> Result<File> {
     let mut options = fs::OpenOptions::new();
     // What became a FIFO meanwhile must not be waited for.
     options.read(true).custom_flags(libc::O_NONBLOCK);
+    // A cell that has a lease of it gives that back within a second.
+    for _ in 0..2000 {
+        match options.open(path) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                std::thread::sleep(std::time::Duration::from_millis(1))
+            }
+            opened => return opened.map_err(|e| Error::with(path.display().to_string(), e)),
+        }
+    }
     options.open(path).map_err(|e| Error::with(path.display().to_string(), e))
 }
 

@@ -542,9 +542,8 @@ impl Server {
 
     /// Lets a handle go. It is closed when the value is dropped, without the lock.
     fn forget_handle(&self, number: u64) -> Option<impl Sized> {
-        let handle = self.handles.lock().expect("no panic while handles are held").list.remove(&number);
-        self.leases.forget(number);
-        handle
+        self.leases.end(number);
+        self.handles.lock().expect("no panic while handles are held").list.remove(&number)
     }
 
     fn release(&self, r: &Request) -> Outcome {
@@ -553,12 +552,10 @@ impl Server {
         for bytes in more.chunks_exact(8) {
             drop(self.forget_handle(number(bytes)));
         }
-        if r.arg[1] == 1 {
-            for whole in [0, 4] {
-                self.lock_handle(r.arg[0], &Request { arg: [0, whole, 0, 0], ..*r })?;
-            }
-        }
-        self.forget_handle(r.arg[0]).map_or(Err(Errno::EBADF), |_| Reply::value(0))
+        let unlock = |whole| self.lock_handle(r.arg[0], &Request { arg: [0, whole, 0, 0], ..*r });
+        let unlocked = if r.arg[1] == 1 { unlock(0).and(unlock(4)) } else { Ok(()) };
+        self.forget_handle(r.arg[0]).ok_or(Errno::EBADF)?;
+        unlocked.and_then(|()| Reply::value(0))
     }
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
@@ -926,7 +923,7 @@ impl Server {
             Op::ExtendedAttr => self.extended_attr(r),
             Op::Lock => self.lock(r),
             Op::Lease => self.lease(r),
-            Op::NextOpener => Reply::value(self.leases.next()),
+            Op::NextOpener => Reply::value(self.leases.next()?),
             Op::SeekData => {
                 let h = self.handle(r.arg[0])?;
                 let from = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
@@ -1133,7 +1130,10 @@ impl Server {
         let wanted = self.copy_in(r.b, size_of::<HostAttr>())?;
         let wanted = HostAttr::read_from_bytes(&wanted).map_err(|_| Errno::EINVAL)?;
         let open = |flags: i32| self.open(&Request { arg: [r.arg[0], flags as u64, 0, 0], ..*r });
-        let opened = open(libc::O_RDWR).or_else(|_| open(libc::O_RDONLY))?;
+        let opened = match open(libc::O_RDWR) {
+            Err(e) if e != Errno::EBUSY => open(libc::O_RDONLY)?,
+            opened => opened?,
+        };
         let locked = (|| {
             let (attr, _) = attributes(self.handle(opened.value)?.fd.as_raw_fd())?;
             if (attr.dev, attr.ino) != (wanted.dev, wanted.ino) {
@@ -1158,13 +1158,15 @@ impl Server {
         match r.arg[1] {
             0 => self.leases.end(r.arg[0]),
             1 => {
-                if let Some(mount) = h.mount {
-                    self.writable(mount)?;
-                }
-                if !h.write {
-                    return Err(Errno::EBADF);
-                }
+                // What was not opened here is others', too.
+                let mount = h.mount.filter(|_| h.write).ok_or(Errno::EBADF)?;
+                self.writable(mount)?;
                 let (attr, _) = attributes(h.fd.as_raw_fd())?;
+                let m = self.mount(mount)?;
+                // Of another machine's file this one doesn't know who has it open.
+                if !m.local || m.device != Some(attr.dev) {
+                    return Err(Errno::EINVAL);
+                }
                 self.leases.take(r.arg[0], &h, (attr.dev, attr.ino))?;
             }
             2 => return Reply::value(self.once_more(&h)?),
@@ -1929,9 +1931,10 @@ fn send_fd(socket: RawFd, fd: RawFd) -> bool {
 
 /// What root of a cell can do on the host: files whoever owns them, acting for
 /// other users, low ports. CAP_CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER,
-/// FSETID, SETGID, SETUID, NET_BIND_SERVICE, SETFCAP: whose file may be set-user-ID
+/// FSETID, SETGID, SETUID, NET_BIND_SERVICE, LEASE, SETFCAP: whose file may be set-user-ID
 /// and root's may have capabilities as well.
-const ROOT_CAPABILITIES: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 31;
+const ROOT_CAPABILITIES: u32 =
+    1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 28 | 1 << 31;
 
 /// Sets this thread's capabilities (the first 32): those that are permitted and effective.
 fn set_capabilities(permitted: u32, effective: u32) {

@@ -80,6 +80,38 @@ for turn in range(3):
 print(p.wait())
 P
 python3 asks.py $RUN /usr/bin/python3 holds.py held
+# Closed for long: nobody has to wait for it.
+cat > closes.py <<'P'
+import fcntl, os, sys, time
+for turn in range(2):
+    begun = time.monotonic()
+    f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+    for i in range(60):
+        fcntl.lockf(f, fcntl.LOCK_SH, 1, 10)
+        fcntl.lockf(f, fcntl.LOCK_SH, 10, 20)
+        fcntl.lockf(f, fcntl.LOCK_UN, 1, 10)
+        fcntl.lockf(f, fcntl.LOCK_EX, 1, 11)
+        fcntl.lockf(f, fcntl.LOCK_UN)
+    fcntl.lockf(f, fcntl.LOCK_SH, 10, 20)
+    os.close(f)
+    print("closed", time.monotonic() - begun < 20, flush=True)
+    sys.stdin.readline()
+P
+python3 - $RUN /usr/bin/python3 closes.py closed <<'P'
+import fcntl, os, subprocess, sys, time
+p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+for turn in range(2):
+    print(p.stdout.readline().strip())
+    time.sleep(2.5)
+    begun = time.monotonic()
+    f = os.open("closed", os.O_RDWR)
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print(time.monotonic() - begun < 20)
+    os.close(f)
+    p.stdin.write("\n")
+    p.stdin.flush()
+print(p.wait())
+P
 # A database, and its journal beside it, which is not locked itself.
 cat > rows.py <<'P'
 import random, sqlite3, sys, time

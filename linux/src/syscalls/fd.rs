@@ -1156,8 +1156,9 @@ pub mod locks {
     use super::super::path::device;
     use super::*;
     use alloc::collections::BTreeMap;
+    use atoll_fs::host::HostFile;
     use atoll_fs::node::{File, OuterLock};
-    use atoll_sync::{Mutex, WaitQueue};
+    use atoll_sync::{Mutex, MutexGuard, WaitQueue};
     use atoll_task::{Limit, wait};
     use core::fmt::Write;
     use core::sync::atomic::AtomicBool;
@@ -1216,6 +1217,25 @@ pub mod locks {
 
     /// Held while the host is told of a lock, or of one that goes.
     static OUTER: Mutex<()> = Mutex::new(());
+
+    /// Its holder waits for nobody outside.
+    struct Order {
+        _one: MutexGuard<'static, ()>,
+    }
+
+    impl Order {
+        fn new() -> Order {
+            let one = OUTER.lock();
+            atoll_fs::host::in_order(true);
+            Order { _one: one }
+        }
+    }
+
+    impl Drop for Order {
+        fn drop(&mut self) {
+            atoll_fs::host::in_order(false);
+        }
+    }
 
     static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
     /// Has there ever been a lock? Set before there is one.
@@ -1408,7 +1428,9 @@ pub mod locks {
                         l.records.extend(&before);
                         l.records.sort_unstable_by_key(|o| o.start);
                     });
-                    if e != Errno::EAGAIN || command != linux::F_SETLKW {
+                    // Who has a lease of it gives that back.
+                    let waits = e == Errno::EBUSY || e == Errno::EAGAIN && command == linux::F_SETLKW;
+                    if !waits {
                         return Err(e);
                     }
                     pause()?;
@@ -1421,7 +1443,7 @@ pub mod locks {
 
     /// Tells those outside the cell of a lock that it has taken. `is_there`: does a file have it?
     fn tell(file: &FileRef, key: u64, outer: &OuterLock, is_there: impl Fn(&Locks) -> bool) -> Result<()> {
-        let _order = OUTER.lock();
+        let _order = Order::new();
         file.file().outer_lock(outer)?;
         let mut all = LOCKS.lock();
         let left = match all.get_mut(&key) {
@@ -1451,10 +1473,10 @@ pub mod locks {
 
     /// Others want to have a file that was this cell's alone: they are to see the locks on it.
     pub fn share(file: &Arc<dyn File>) {
-        let _order = OUTER.lock();
-        let is_home = |l: &&Locks| {
-            l.home.as_ref().is_some_and(|home| Arc::as_ptr(home).addr() == Arc::as_ptr(file).addr())
-        };
+        let _order = Order::new();
+        let identity = file.as_any().downcast_ref::<HostFile>().map(HostFile::identity);
+        let is_home =
+            |l: &&Locks| identity.is_some_and(|(device, inode, ..)| (l.device, l.inode) == (device, inode));
         let held = LOCKS.lock().values().find(is_home).map(Locks::copied).unwrap_or_default();
         let record = |r: &Lock| OuterLock { whole: false, start: r.start, end: r.end, write: Some(r.write) };
         let mut outer: Vec<OuterLock> = held.records.iter().map(record).collect();
@@ -1476,7 +1498,7 @@ pub mod locks {
     /// Changes locks of one file, or of all, in such a way that fewer are held;
     /// those outside the cell are told first.
     fn change(of: Option<u64>, fewer: impl Fn(&mut Locks)) {
-        let _order = OUTER.lock();
+        let _order = Order::new();
         let keys: Vec<u64> = match of {
             Some(key) => alloc::vec![key],
             None => LOCKS.lock().keys().copied().collect(),
@@ -1576,7 +1598,8 @@ pub mod locks {
                 Ok(()) => break,
                 Err(e) => {
                     change(Some(key), |l| l.flocks.retain(|w| w.open != me));
-                    if e != Errno::EAGAIN || nonblock {
+                    let waits = e == Errno::EBUSY || e == Errno::EAGAIN && !nonblock;
+                    if !waits {
                         return Err(e);
                     }
                     pause()?;
