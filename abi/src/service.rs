@@ -164,9 +164,9 @@ pub enum Op {
     NextEvents,
     /// `arg[1]` = 1: takes a lease of the file of handle `arg[0]`, which was opened to be written (`F_SETLEASE` of `fcntl(2)`): nobody else has
     /// it open, and who wants to open it waits. EAGAIN: somebody has. 0: gives it back. 2: value: another handle of the same opening,
-    /// which has the same locks.
+    /// which has the same locks. 3: the cell is about to give it back, and has five seconds for that.
     Lease,
-    /// Waits until somebody wants to open a file of which the cell has a lease. Value: its handle. The cell has it for one more second.
+    /// Waits until somebody wants to open a file of which the cell has a lease. Value: its handle. The cell has it for one more second. EBUSY: it waits already.
     NextOpener,
 }
 

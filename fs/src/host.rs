@@ -732,33 +732,30 @@ impl HostFs {
         // What others had in hand they may have had no time for yet.
         others.retain(|f| f.state.lock().chunks.dirty_pages() > 0);
         files.iter().chain(&others).for_each(|f| f.flush_for_later());
-        self.wrote_out(files);
+        self.wrote_out(&files);
     }
 
     /// The dirty files, which are in hand until [`HostFs::wrote_out`].
     fn take_dirty(&self) -> Vec<Arc<HostFile>> {
         let mut in_hand = self.in_hand.lock();
-        let mut files = core::mem::take(&mut *self.dirty.lock());
-        files.sort_unstable_by_key(|f| f.key);
-        files.dedup_by_key(|f| f.key);
+        let all = core::mem::take(&mut *self.dirty.lock());
+        let mut files: Vec<Arc<HostFile>> = Vec::with_capacity(all.len());
+        let mut known = HashSet::with_capacity(all.len());
+        // One that is gone may have the number of one that is there.
+        files.extend(all.iter().filter(|f| known.insert(Arc::as_ptr(f).addr())).cloned());
         in_hand.extend(files.iter().cloned());
+        drop(in_hand);
+        // In the order in which they were found on the disk.
+        files.sort_unstable_by_key(|f| f.key);
         files
     }
 
-    /// These are not in hand any more. Those that somebody else has a lease of are dirty still.
-    fn wrote_out(&self, files: Vec<Arc<HostFile>>) {
+    /// These are not in hand any more. Their references that are left here are not the last ones.
+    fn wrote_out(&self, files: &[Arc<HostFile>]) {
         let mut in_hand = self.in_hand.lock();
-        for f in &files {
+        for f in files {
             if let Some(at) = in_hand.iter().position(|other| Arc::ptr_eq(other, f)) {
                 in_hand.swap_remove(at);
-            }
-        }
-        drop(in_hand);
-        // A file's last reference is not dropped with a lock held.
-        for f in files {
-            let is_dirty = f.state.try_lock().is_some_and(|s| s.chunks.dirty_pages() > 0 && !s.is_flushing());
-            if is_dirty && f.has_name() {
-                self.dirty.lock().push(f);
             }
         }
     }
@@ -883,7 +880,7 @@ impl FileSystem for HostFs {
             outcome = outcome.and(lost.and_then(|lost| lost.map_or(Ok(()), Err)));
         };
         files.iter().for_each(|f| flush(f));
-        self.wrote_out(dirty);
+        self.wrote_out(&dirty);
         // The flusher may have others in hand.
         self.for_each_file(|f| {
             // Those that programs have mapped were written out in full above: not once more.
@@ -924,7 +921,7 @@ fn flusher(fs: &Weak<HostFs>) {
             // It may have been opened for that alone.
             f.let_go();
         }
-        fs.wrote_out(files);
+        fs.wrote_out(&files);
     }
 }
 
@@ -2301,7 +2298,10 @@ impl HostFile {
             r.b = out_extent;
             patiently(|| call(r))
         };
-        let number = open(linux::O_RDWR).or_else(|_| open(linux::O_RDONLY))?;
+        let number = match open(linux::O_RDWR) {
+            Err(e) if e != Errno::EBUSY => open(linux::O_RDONLY)?,
+            opened => opened?,
+        };
         let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
         let mut s = self.state.lock();
         if (attr.dev, attr.ino) != self.key || s.locks.is_some() {
@@ -2363,13 +2363,20 @@ impl HostFile {
             return false;
         }
         s.lease.not_before = now + LEASE_AGAIN;
+        // What can be run can't be while it is open to be written.
+        let is_program = s.attr.mode & 0o111 != 0 && s.handle.is_none_or(|h| !h.write);
+        if is_program || !hear_openers() {
+            return false;
+        }
         let Ok(Handle { number, .. }) = self.obtain(&mut s, true) else { return false };
-        hear_openers();
         {
             // Where it is found when somebody wants it before the answer is here.
             let mut leased = LEASED.lock();
             leased.retain(|(_, f)| f.strong_count() > 0 && !f.ptr_eq(&self.me));
             leased.push((number, self.me.clone()));
+        }
+        if SHARED.load(Ordering::SeqCst) {
+            return false;
         }
         let mut r = Request::new(Op::Lease);
         (r.arg[0], r.arg[1]) = (number, 1);
@@ -3033,15 +3040,14 @@ pub fn set_sharer(share: fn(&Arc<dyn File>)) {
     let _ = SHARES.set(share);
 }
 
-/// Sees to it that the cell hears who wants to open a file of which it has a lease.
-fn hear_openers() {
+/// Sees to it that the cell hears who wants to open a file of which it has a lease. False: it can't.
+fn hear_openers() -> bool {
     if HEARS.swap(true, Ordering::SeqCst) {
-        return;
+        return true;
     }
-    match atoll_task::spawn(0, give_leases_back) {
-        Some(t) => atoll_task::start(t),
-        None => HEARS.store(false, Ordering::SeqCst),
-    }
+    let thread = atoll_task::spawn(0, give_leases_back);
+    HEARS.store(thread.is_some(), Ordering::SeqCst);
+    thread.map(atoll_task::start).is_some()
 }
 
 fn give_leases_back() {
@@ -3050,6 +3056,10 @@ fn give_leases_back() {
             Ok(number) => {
                 let file = LEASED.lock().iter().find(|(leased, _)| *leased == number).map(|(_, f)| f.clone());
                 if let (Some(file), Some(share)) = (file.and_then(|f| f.upgrade()), SHARES.get()) {
+                    // To make the locks known may have to wait for who writes much.
+                    let mut r = Request::new(Op::Lease);
+                    (r.arg[0], r.arg[1]) = (number, 3);
+                    let _ = call(r);
                     share(&(file as Arc<dyn File>));
                 }
             }
@@ -3598,6 +3608,13 @@ impl File for HostFile {
             self.was_locked();
         }
         Ok(())
+    }
+
+    fn before_unlock(&self) {
+        if !self.fs.read_only && !self.state.lock().is_leased() {
+            self.flush_for_later();
+            self.fs.flush_for_later();
+        }
     }
 
     fn share(&self, locks: &[OuterLock]) {

@@ -373,6 +373,9 @@ pub trait File: Send + Sync + Any {
     fn outer_lock(&self, _lock: &OuterLock) -> Result<()> {
         Ok(())
     }
+    /// Some of the cell's locks are about to go: those outside it are to see then what was written under them, for which they don't
+    /// wait yet.
+    fn before_unlock(&self) {}
     /// Others want to have the file, which was this cell's alone: its locks are made known to them first.
     fn share(&self, _locks: &[OuterLock]) {}
     /// The cell has no more locks on the file.

@@ -17,6 +17,8 @@ use crate::serve::{Handle, check};
 const LEASES_MAX: usize = 256;
 /// A cell that has not given one back so long after somebody wanted to open the file doesn't have it any more.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same of one that has said that it is at it.
+const PATIENCE_AT_IT: Duration = Duration::from_secs(5);
 /// uapi/asm-generic/fcntl.h.
 const F_OWNER_TID: i32 = 0;
 const F_SETOWN_EX: i32 = 15;
@@ -34,6 +36,7 @@ struct Held {
     key: (u64, u64),
     /// Since when somebody waits to open it.
     wanted: Option<Instant>,
+    patience: Duration,
 }
 
 #[derive(Default)]
@@ -89,7 +92,7 @@ impl Leases {
         // SAFETY: a valid structure.
         check(unsafe { libc::fcntl(fd, F_SETOWN_EX, &raw const owner) }.into())?;
         set(fd, libc::F_WRLCK)?;
-        s.held.insert(number, Held { handle: handle.clone(), key, wanted: None });
+        s.held.insert(number, Held { handle: handle.clone(), key, wanted: None, patience: PATIENCE });
         Ok(())
     }
 
@@ -100,6 +103,13 @@ impl Leases {
         if let Some(held) = s.held.remove(&number) {
             // Those who wait for that go on, if it was not taken away before.
             let _ = set(held.handle.fd.as_raw_fd(), libc::F_UNLCK);
+        }
+    }
+
+    /// The cell knows that somebody waits, and is about to give it back.
+    pub(crate) fn is_at_it(&self, number: u64) {
+        if let Some(held) = self.state().held.get_mut(&number) {
+            held.patience = PATIENCE_AT_IT;
         }
     }
 
@@ -152,9 +162,9 @@ impl Leases {
                 held.wanted = Some(Instant::now());
                 wanted.push_back(*number);
             }
-            let over = held.wanted.is_some_and(|since| since.elapsed() >= PATIENCE);
-            // As root with CAP_LEASE, whoever owns the file.
-            !(over && set(fd, libc::F_UNLCK).is_ok())
+            let over = held.wanted.is_some_and(|since| since.elapsed() >= held.patience);
+            // As root with CAP_LEASE, whoever owns the file. The host may have taken it away itself.
+            !over || set(fd, libc::F_UNLCK) == Err(Errno::EACCES)
         });
         let waited_for = held.values().any(|held| held.wanted.is_some());
         drop(guard);

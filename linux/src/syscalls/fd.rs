@@ -1498,21 +1498,30 @@ pub mod locks {
     /// Changes locks of one file, or of all, in such a way that fewer are held;
     /// those outside the cell are told first.
     fn change(of: Option<u64>, fewer: impl Fn(&mut Locks)) {
-        let _order = Order::new();
+        // What is left of a file's when this is done; none: all of it.
+        let less = |l: &Locks| {
+            let mut left = l.copied();
+            fewer(&mut left);
+            let same = left.records == l.records && left.flocks.len() == l.flocks.len();
+            (!same).then_some(left)
+        };
         let keys: Vec<u64> = match of {
             Some(key) => alloc::vec![key],
-            None => LOCKS.lock().keys().copied().collect(),
+            None => LOCKS.lock().iter().filter(|(_, l)| less(l).is_some()).map(|(key, _)| *key).collect(),
         };
+        for key in &keys {
+            let home = LOCKS.lock().get(key).filter(|l| less(l).is_some()).and_then(|l| l.home.clone());
+            if let Some(home) = home {
+                home.before_unlock();
+            }
+        }
+        let _order = Order::new();
         for key in keys {
-            // What is left when this is done, while nobody in the cell can have it yet.
+            // While nobody in the cell can have it yet.
             let (home, left) = {
                 let all = LOCKS.lock();
                 let Some(l) = all.get(&key) else { continue };
-                let mut left = l.copied();
-                fewer(&mut left);
-                if left.records == l.records && left.flocks.len() == l.flocks.len() {
-                    continue;
-                }
+                let Some(left) = less(l) else { continue };
                 (l.home.clone(), left)
             };
             if let Some(home) = home {
