@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
@@ -299,7 +300,13 @@ sys.stdin.readline()
     cell.stdin.take();
     let status = cell.wait()?;
     let free = opened.try_lock_shared();
-    let given_back = before == ["LEASE"] && after == ["FLOCK"];
+    // A file system may have none, or say that its files are of another one.
+    let (top, found) = (std::fs::metadata(dir.path())?, std::fs::metadata(&file)?);
+    let probe = File::create(dir.path().join("probe"))?;
+    // SAFETY: a descriptor of this process.
+    let has_leases = unsafe { libc::fcntl(probe.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } == 0;
+    let before_is = if has_leases && top.dev() == found.dev() { "LEASE" } else { "FLOCK" };
+    let given_back = before == [before_is] && after == ["FLOCK"];
     if said == "locked\n" && given_back && locked.is_err() && status.success() && free.is_ok() {
         return Ok(());
     }
