@@ -2358,7 +2358,6 @@ impl HostFile {
             || now < s.lease.not_before
             || s.locks.is_some() && !s.lease.shares
             || !is_host()
-            || SHARED.load(Ordering::SeqCst)
         {
             return false;
         }
@@ -2378,9 +2377,7 @@ impl HostFile {
         if SHARED.load(Ordering::SeqCst) {
             return false;
         }
-        let mut r = Request::new(Op::Lease);
-        (r.arg[0], r.arg[1]) = (number, 1);
-        let outcome = call(r);
+        let outcome = lease(number, 1);
         s.lease.by = Some(number).filter(|_| outcome.is_ok());
         if outcome.is_err_and(|e| matches!(e, Errno::EINVAL | Errno::ENOSYS | Errno::EACCES | Errno::EBADF)) {
             // There are none for it.
@@ -2408,6 +2405,12 @@ impl HostFile {
         s.locks = Some(call(r)?);
         s.lease.shares = true;
         Ok(true)
+    }
+
+    /// Who gets a lock of it next, or opens it, sees what was written before, here and, under its locks, elsewhere.
+    fn show_others(&self) {
+        self.flush_for_later();
+        self.fs.flush_for_later();
     }
 
     /// Those outside the cell see no locks any more.
@@ -3057,9 +3060,7 @@ fn give_leases_back() {
                 let file = LEASED.lock().iter().find(|(leased, _)| *leased == number).map(|(_, f)| f.clone());
                 if let (Some(file), Some(share)) = (file.and_then(|f| f.upgrade()), SHARES.get()) {
                     // To make the locks known may have to wait for who writes much.
-                    let mut r = Request::new(Op::Lease);
-                    (r.arg[0], r.arg[1]) = (number, 3);
-                    let _ = call(r);
+                    let _ = lease(number, 3);
                     share(&(file as Arc<dyn File>));
                 }
             }
@@ -3072,18 +3073,17 @@ fn give_leases_back() {
 /// No leases are asked for: the cell is about to stop.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// Gives all leases back, as if somebody wanted to open the files, and asks for none until `shared` is false again.
-pub fn share_all(shared: bool) {
-    SHARED.store(shared, Ordering::SeqCst);
-    if !shared {
-        return;
-    }
+/// Gives all leases back, as if somebody wanted to open the files, and asks for none while this is done.
+pub fn while_shared(f: impl FnOnce()) {
+    SHARED.store(true, Ordering::SeqCst);
     let all: Vec<_> = LEASED.lock().iter().filter_map(|(_, f)| f.upgrade()).collect();
     for file in all {
         if let Some(share) = SHARES.get() {
             share(&(file as Arc<dyn File>));
         }
     }
+    f();
+    SHARED.store(false, Ordering::SeqCst);
 }
 
 /// The thread that tells others of locks, one at a time: it waits for nobody's lease, as who gives this cell's back is the next.
@@ -3110,6 +3110,13 @@ fn patiently<T>(open: impl Fn() -> Result<T>) -> Result<T> {
             other => return other,
         }
     }
+}
+
+/// [`Op::Lease`] of this handle.
+fn lease(number: u64, what: u64) -> Result<u64> {
+    let mut r = Request::new(Op::Lease);
+    (r.arg[0], r.arg[1]) = (number, what);
+    call(r)
 }
 
 fn lock_request(lock: &OuterLock) -> Request {
@@ -3578,9 +3585,8 @@ impl File for HostFile {
             return Ok(());
         }
         if lock.write.is_none() {
-            // Who gets the lock next sees what was written under it. Whatever becomes of that, the lock is given back.
-            self.flush_for_later();
-            self.fs.flush_for_later();
+            // Whatever becomes of that, the lock is given back.
+            self.show_others();
         } else if self.takes_lease() {
             self.was_locked();
             return Ok(());
@@ -3612,8 +3618,7 @@ impl File for HostFile {
 
     fn before_unlock(&self) {
         if !self.fs.read_only && !self.state.lock().is_leased() {
-            self.flush_for_later();
-            self.fs.flush_for_later();
+            self.show_others();
         }
     }
 
@@ -3625,10 +3630,8 @@ impl File for HostFile {
             number
         };
         // First of all: the lease may be taken away.
-        let mut r = Request::new(Op::Lease);
-        (r.arg[0], r.arg[1]) = (number, 2);
         if !locks.is_empty() {
-            let told = call(r).and_then(|same| {
+            let told = lease(number, 2).and_then(|same| {
                 let mut s = self.state.lock();
                 (s.locks, s.lease.shares) = (Some(same), true);
                 drop(s);
@@ -3638,20 +3641,16 @@ impl File for HostFile {
                 platform().log(&alloc::format!("locks of a file are not known outside the cell: {e}"));
             }
         }
-        // Who opens it is to see what was written, here and, under its locks, elsewhere.
-        self.flush_for_later();
-        self.fs.flush_for_later();
-        r.arg[1] = 0;
+        self.show_others();
         // If it is closed by now, there is no lease either.
-        let _ = call(r);
+        let _ = lease(number, 0);
     }
 
     fn outer_unlock_all(&self) {
         if self.state.lock().is_leased() {
             return;
         }
-        self.flush_for_later();
-        self.fs.flush_for_later();
+        self.show_others();
         self.untell();
     }
 

@@ -36,11 +36,8 @@ pub fn tell_outside(process: &Process, number: u32) {
     if world().in_job && process.pid == first_pid() && matches!(*process.life.lock(), Life::Stopped(_)) {
         let mut request = Request::new(Op::Stop);
         request.arg[0] = number.into();
-        // Who opens a file meanwhile is not to wait for the cell.
-        atoll_fs::host::share_all(true);
-        // Where nobody can do it, only the cell's own processes see it.
-        let _ = atoll_task::call(request);
-        atoll_fs::host::share_all(false);
+        // Who opens a file meanwhile is not to wait for the cell. Where nobody can do it, only the cell's own processes see it.
+        atoll_fs::host::while_shared(|| _ = atoll_task::call(request));
     }
 }
 

@@ -18,7 +18,7 @@ const LEASES_MAX: usize = 256;
 /// A cell that has not given one back so long after somebody wanted to open the file doesn't have it any more.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same of one that has said that it is at it.
-const PATIENCE_AT_IT: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE_AT_IT: Duration = Duration::from_secs(5);
 /// uapi/asm-generic/fcntl.h.
 const F_OWNER_TID: i32 = 0;
 const F_SETOWN_EX: i32 = 15;

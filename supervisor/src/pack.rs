@@ -18,6 +18,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use atoll_abi::control::PLANS;
 use object::elf;
@@ -412,16 +413,16 @@ fn open(path: &Path) -> Result<File> {
     let mut options = fs::OpenOptions::new();
     // What became a FIFO meanwhile must not be waited for.
     options.read(true).custom_flags(libc::O_NONBLOCK);
-    // A cell that has a lease of it gives that back within a second.
-    for _ in 0..2000 {
+    // A cell that has a lease of it gives that back, or loses it.
+    let until = Instant::now() + 2 * crate::leases::PATIENCE_AT_IT;
+    loop {
         match options.open(path) {
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(std::time::Duration::from_millis(1))
+            Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
             }
             opened => return opened.map_err(|e| Error::with(path.display().to_string(), e)),
         }
     }
-    options.open(path).map_err(|e| Error::with(path.display().to_string(), e))
 }
 
 /// Is a directory one of plain files, not of /proc and its kind?

@@ -1118,18 +1118,24 @@ impl Server {
 
     /// Locks a file, which is opened for that if it is not yet.
     fn lock(&self, r: &Request) -> Outcome {
-        if r.arg[1] & 16 != 0 {
-            let number = self.once_more(&*self.handle(r.arg[0])?)?;
-            let locked = self.lock_handle(number, r);
-            if locked.is_err() {
-                drop(self.forget_handle(number));
-            }
-            return locked.and_then(|()| Reply::value(number));
-        }
-        if r.arg[1] & 8 == 0 {
+        if r.arg[1] & (8 | 16) == 0 {
             self.lock_handle(r.arg[0], r)?;
             return Reply::value(0);
         }
+        let opened = if r.arg[1] & 16 != 0 {
+            Reply::value(self.once_more(&*self.handle(r.arg[0])?)?)?
+        } else {
+            self.open_to_lock(r)?
+        };
+        let locked = self.lock_handle(opened.value, r);
+        if locked.is_err() {
+            drop(self.forget_handle(opened.value));
+        }
+        locked.map(|()| opened)
+    }
+
+    /// Opens the file of a path, which has to have this device and number.
+    fn open_to_lock(&self, r: &Request) -> Outcome {
         let wanted = self.copy_in(r.b, size_of::<HostAttr>())?;
         let wanted = HostAttr::read_from_bytes(&wanted).map_err(|_| Errno::EINVAL)?;
         let open = |flags: i32| self.open(&Request { arg: [r.arg[0], flags as u64, 0, 0], ..*r });
@@ -1137,17 +1143,14 @@ impl Server {
             Err(e) if e != Errno::EBUSY => open(libc::O_RDONLY)?,
             opened => opened?,
         };
-        let locked = (|| {
-            let (attr, _) = attributes(self.handle(opened.value)?.fd.as_raw_fd())?;
-            if (attr.dev, attr.ino) != (wanted.dev, wanted.ino) {
-                return Err(Errno::ENOENT);
+        let handle = self.handle(opened.value)?;
+        match attributes(handle.fd.as_raw_fd()) {
+            Ok((attr, _)) if (attr.dev, attr.ino) == (wanted.dev, wanted.ino) => Ok(opened),
+            other => {
+                drop(self.forget_handle(opened.value));
+                Err(other.err().unwrap_or(Errno::ENOENT))
             }
-            self.lock_handle(opened.value, r)
-        })();
-        if locked.is_err() {
-            drop(self.forget_handle(opened.value));
         }
-        locked.map(|()| opened)
     }
 
     /// One more handle of the same opening.

@@ -1428,12 +1428,7 @@ pub mod locks {
                         l.records.extend(&before);
                         l.records.sort_unstable_by_key(|o| o.start);
                     });
-                    // Who has a lease of it gives that back.
-                    let waits = e == Errno::EBUSY || e == Errno::EAGAIN && command == linux::F_SETLKW;
-                    if !waits {
-                        return Err(e);
-                    }
-                    pause()?;
+                    pause_after(e, command == linux::F_SETLKW)?;
                 }
             }
         }
@@ -1486,8 +1481,11 @@ pub mod locks {
         file.share(&outer);
     }
 
-    /// A while until others may have let go; RESTART if a signal comes first.
-    fn pause() -> Result<()> {
+    /// A while until others may have let go, if one waits for that, or given their lease of the file back; RESTART if a signal comes first.
+    fn pause_after(e: Errno, waits: bool) -> Result<()> {
+        if e != Errno::EBUSY && !(e == Errno::EAGAIN && waits) {
+            return Err(e);
+        }
         let until = atoll_abi::platform().now() + RETRY;
         match wait(&QUEUE, 2, Limit::Until(until), || None::<()>) {
             Err(Errno::EAGAIN | Errno::ETIMEDOUT) => Ok(()),
@@ -1607,11 +1605,7 @@ pub mod locks {
                 Ok(()) => break,
                 Err(e) => {
                     change(Some(key), |l| l.flocks.retain(|w| w.open != me));
-                    let waits = e == Errno::EBUSY || e == Errno::EAGAIN && !nonblock;
-                    if !waits {
-                        return Err(e);
-                    }
-                    pause()?;
+                    pause_after(e, !nonblock)?;
                 }
             }
         }
