@@ -36,6 +36,9 @@
 pub const HALF: u64 = 1 << HALF_BITS;
 const HALF_BITS: u32 = 27;
 
+/// What one that has always run has had lately, ns of its time: the time constant, `h / ln 2`.
+const ALWAYS: u64 = 193_635_251;
+
 /// By how much a thread that runs may overtake the next one, ns of its time at the weight [`NORMAL`]: half of a slice, so that two alternate
 /// by slices.
 pub(crate) const GRAIN: u64 = 1_500_000;
@@ -195,6 +198,11 @@ impl Used {
             up @ 0.. => u64::try_from(weighed << up).unwrap_or(u64::MAX),
             down => (weighed >> -down) as u64,
         }
+    }
+
+    /// The part of a processor that this is for a thread of this weight, thousandths.
+    pub fn part(self, weight: u32, units: &Units) -> u32 {
+        (self.time(weight, units).min(ALWAYS) * 1000 / ALWAYS) as u32
     }
 
     /// Of one that becomes ready where the others have had at least `least`.

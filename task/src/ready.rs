@@ -521,6 +521,11 @@ impl Ready {
         self.len > 0 && now >= self.turn_ends(since).min(since + SLICE / 2)
     }
 
+    /// The part of a processor that a thread has had lately, thousandths; what was said of it when it was woken beside others may be more.
+    pub fn part_of(&mut self, t: ThreadRef, now: u64) -> u32 {
+        t.used().part(t.weight(), self.units.at(now))
+    }
+
     /// Is it time for [`Ready::look_at_parts`]?
     #[inline]
     pub fn is_time_to_look(&self, now: u64) -> bool {

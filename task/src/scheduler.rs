@@ -379,7 +379,7 @@ fn begin_choice(this: &Core, me: Option<ThreadRef>, now: u64) -> u64 {
 fn choose(this: &Core, me: Option<ThreadRef>, mut now: u64) -> Option<ThreadRef> {
     loop {
         if let Some(t) = pop_ready(this, now) {
-            if let Some(to) = elsewhere(this, t) {
+            if let Some(to) = elsewhere(this, t, now) {
                 with_private(|p| p.ready.settle(0, now));
                 send_off(t, me, to);
                 continue;
@@ -1610,11 +1610,11 @@ fn may_stay(t: ThreadRef) -> bool {
 
 /// Should a thread that is ready here run on another core: on which?
 #[inline]
-fn elsewhere(this: &Core, t: ThreadRef) -> Option<usize> {
+fn elsewhere(this: &Core, t: ThreadRef, now: u64) -> Option<usize> {
     if !may_stay(t) {
         return Some(choose_core(t));
     }
-    if is_crowded(this) && t.is_movable() { better_core(t) } else { None }
+    if is_crowded(this) && t.is_movable() { better_core(t, now) } else { None }
 }
 
 /// A thread that is ready goes to another core. `me`: on whose stack this runs.
@@ -1650,10 +1650,11 @@ fn is_full(all: u32) -> bool {
 }
 
 /// One of some others whose processor is much less crowded than this core's and has room for what this core does, so that threads that
-/// follow each other there all fit; nearly all: together on one core they sleep less often. Who computes has its share here, and leaves
-/// it for a core that has nothing to do.
+/// follow each other there all fit; nearly all: together on one core they sleep less often. It has room for what the thread itself has had
+/// lately, too: one that has come here as there was no room has done nothing here yet, and would go back to wait there. Who computes has
+/// its share here, and leaves it for a core that has nothing to do.
 #[cold]
-fn better_core(t: ThreadRef) -> Option<usize> {
+fn better_core(t: ThreadRef, now: u64) -> Option<usize> {
     let of = |core: &Core| (core.area.others.load(Ordering::Relaxed), core.area.used.load(Ordering::Relaxed));
     let (here, used) = of(this_core());
     let computes = t.computes.load(Ordering::Relaxed);
@@ -1662,7 +1663,8 @@ fn better_core(t: ThreadRef) -> Option<usize> {
         let better = others + CROWDED <= here && (!computes || has_nothing(*n));
         better.then(|| 1000u32.saturating_sub(others + used))
     };
-    let needed = (used * 3 / 4).clamp(ROOM, 1000 - ROOM);
+    let own = with_private(|p| p.ready.part_of(t, now));
+    let needed = (used * 3 / 4).max(own).clamp(ROOM, 1000 - ROOM);
     let fits =
         |n: &usize| crate::is_online(*n) && t.may_run_on(*n) && room(n).is_some_and(|room| room >= needed);
     some_others(MANY).filter(fits).max_by_key(|n| room(n))
