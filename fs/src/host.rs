@@ -290,6 +290,12 @@ struct State {
     checked: u64,
     /// Others were said to have changed it since that.
     doubted: bool,
+    /// What it is like at the host after what was written out last was not asked ([`BURST`]).
+    unseen: bool,
+    /// Others may have changed it in between then, which its times don't tell.
+    unsure: bool,
+    /// Until when that need not be asked.
+    spared: u64,
     /// The handle that holds the cell's locks on the file.
     locks: Option<u64>,
     lease: Lease,
@@ -614,6 +620,9 @@ impl HostFs {
                 appended: None,
                 checked: 0,
                 doubted: false,
+                unseen: false,
+                unsure: false,
+                spared: 0,
                 locks: None,
                 lease: Lease::default(),
                 openings: 0,
@@ -818,7 +827,10 @@ impl HostFs {
             }
             if !f.is_written(&s) {
                 busy.push((platform().now(), f.clone()));
-            } else if let Some(h) = s.handle.take() {
+                continue;
+            }
+            f.see(&mut s);
+            if let Some(h) = s.handle.take() {
                 drop(s);
                 close_here(h);
                 numbers.push(h.number);
@@ -2209,7 +2221,8 @@ impl HostFile {
 
     /// Device, inode, size and time of last change: what a cached plan of its contents is filed under.
     pub fn identity(&self) -> (u64, u64, u64, Time) {
-        let s = self.state.lock();
+        let mut s = self.state.lock();
+        self.see(&mut s);
         (self.key.0, self.key.1, s.size, time(s.attr.mtime, s.attr.mtime_nsec))
     }
 
@@ -2276,6 +2289,7 @@ impl HostFile {
         if s.handle.is_none() {
             s.chunks.clear();
             (s.written, s.appended, s.dirty_since) = (None, None, 0);
+            (s.unseen, s.unsure, s.spared) = (false, false, 0);
             (s.size, s.attr) = (attr.size, *attr);
             (s.in_order, s.read_before, s.in_order_written) = ((0, 0), 0, (0, 0));
             (s.direct, s.shown, s.through) = (false, false, false);
@@ -2343,6 +2357,7 @@ impl HostFile {
     }
 
     fn drop_handle(&self, s: &mut State) {
+        self.see(s);
         if let Some(h) = s.handle.take() {
             release(h);
         }
@@ -2455,8 +2470,28 @@ impl HostFile {
         }
     }
 
+    /// Asks the host what the file is like, if that was not done when it was written out last.
+    fn see(&self, s: &mut State) {
+        if !s.unseen || s.chunks.dirty_pages() > 0 || s.is_flushing() {
+            return;
+        }
+        if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
+            note_time(&a);
+            let resized = a.size != s.size && !self.may_be_written();
+            (s.attr, s.written, s.unseen) = (a, None, false);
+            if resized {
+                s.size = a.size;
+                self.forget_cached(s);
+            }
+        }
+    }
+
     /// Drops cached pages if the host's file changed behind our back.
     fn compare(&self, s: &mut State, attr: &HostAttr) {
+        if s.unseen && s.chunks.dirty_pages() == 0 && !s.is_flushing() {
+            // Who has changed it last is not known.
+            (s.written, s.unseen) = (None, false);
+        }
         let same = contents(attr) == contents(&s.attr);
         let ours = s.written.is_some() || self.may_be_written();
         if !same && s.chunks.dirty_pages() == 0 && !s.is_flushing() && !ours {
@@ -2512,6 +2547,7 @@ impl HostFile {
                 }
                 return;
             }
+            self.see(&mut s);
             // What differs may be from before something that was written out since. The open file says how it is now.
             let now = match s.handle {
                 Some(h) if contents(attr) != contents(&s.attr) => stat_handle(h).ok(),
@@ -2528,7 +2564,8 @@ impl HostFile {
 
     /// Puts what the cell knows better over the host's attributes.
     fn overlay(&self, attr: &mut Attr) {
-        let s = self.state.lock();
+        let mut s = self.state.lock();
+        self.see(&mut s);
         if s.direct {
             if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
                 attr.size = a.size;
@@ -2689,7 +2726,9 @@ impl HostFile {
     /// Its contents, when the host has all that was written to it.
     fn lock_flushed(&self) -> Result<MutexGuard<'_, State>> {
         // It is there: nothing goes on to the device.
-        self.flush_and(ToDevice::Not)?.state.ok_or(Errno::EIO)
+        let mut s = self.flush_and(ToDevice::Not)?.state.ok_or(Errno::EIO)?;
+        self.see(&mut s);
+        Ok(s)
     }
 
     /// Writes all dirty pages to the host, and has it write what it got to its device, if that takes no message of its own.
@@ -2716,7 +2755,7 @@ impl HostFile {
                     // What is cached may be nowhere else: from now on the file is as the host has it.
                     s.size = a.size;
                     s.attr = a;
-                    s.written = None;
+                    (s.written, s.unseen) = (None, false);
                     self.forget_cached(&mut s);
                 }
                 return Ok(Flushed { state: Some(s), lost });
@@ -2750,7 +2789,10 @@ impl HostFile {
             // Of a noted one below, where nobody else changes it: it takes no message.
             let stat = if out.noted { None } else { stat_handle(h).ok() };
             let mut s = self.state.lock();
-            let mut stat = stat.or_else(|| stat_handle(s.handle?).ok());
+            let now = if out.noted { platform().now() } else { 0 };
+            let spares = out.noted && matches!(outcome, Ok(Some(Ok(())))) && now < s.spared;
+            let mut stat = stat.or_else(|| if spares { None } else { stat_handle(s.handle?).ok() });
+            (s.unseen, s.unsure) = (s.unseen || spares, s.unsure || spares);
             match &s.out {
                 Some(now) if Arc::ptr_eq(&now.there, &out.there) => s.out = None,
                 // Others have gone on by now, and are writing out more: they will know how it is then.
@@ -2769,7 +2811,10 @@ impl HostFile {
                     s.size = a.size;
                     self.forget_cached(&mut s);
                 }
-                s.attr = a;
+                (s.attr, s.unseen) = (a, false);
+                if out.noted {
+                    s.spared = now + BURST;
+                }
                 if s.chunks.dirty_pages() == 0 {
                     s.written = None;
                 }
@@ -2833,6 +2878,7 @@ impl HostFile {
             return Ok(s.appended.is_some());
         }
         let h = self.obtain(s, true)?;
+        self.see(s);
         if let Ok(a) = stat_handle(h) {
             self.compare(s, &a);
         }
@@ -2867,17 +2913,19 @@ impl HostFile {
         } else {
             s.handle
         };
+        self.see(s);
         if let Some(a) = handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
             // Changes that follow each other closely may have one time: what was read between them would look right.
             let changed = a.mtime.saturating_mul(1_000_000_000).saturating_add(i64::from(a.mtime_nsec));
             let unsure = (changed.max(0) as u64).saturating_add(CLOCK_STEP) >= looked;
-            if unsure
+            if (unsure || s.unsure)
                 && s.chunks.dirty_pages() == 0
                 && s.written.is_none()
                 && !s.is_flushing()
                 && !self.may_be_written()
             {
+                s.unsure = false;
                 self.forget_cached(s);
             }
         }
@@ -2886,6 +2934,7 @@ impl HostFile {
     /// Writes past the cache, waiting for the host. Value: bytes that it took.
     fn write_through(&self, s: &mut State, source: &mut Source, at: u64, append: bool) -> Result<usize> {
         let h = self.obtain(s, true)?;
+        self.see(s);
         let scratch = Scratch::up_to(source.left().min(256 << 10) as u64)?;
         let len = source.left().min(scratch.len() as usize);
         let n = source.take_memory(scratch.offset(), len)?;
@@ -3029,6 +3078,10 @@ const LOCKS_OFTEN: u64 = 100_000_000;
 const LEASE_AFTER: u32 = 2;
 /// Steps of the host's clock that says when a file was changed are shorter, ns.
 const CLOCK_STEP: u64 = 20_000_000;
+/// While parts of a file are written to the device one after another, the host is asked so often what the file is like, ns. Where it has
+/// been asked for a file's times it gives the next write one of its own (multigrain timestamps, Linux 6.13), which then has to be written
+/// to the device, too, in some file systems: ext4 without a journal takes half as long again for fdatasync(2).
+const BURST: u64 = 50_000_000;
 /// Who gave one back, or did not get one, does not ask for the next one before, ns.
 const LEASE_AGAIN: u64 = 1_000_000_000;
 /// So long one tries to open a file of which somebody else has a lease, ns: the host takes it away after 45 s, or what is in
@@ -4148,7 +4201,8 @@ impl HostFile {
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
         let contents = {
-            let s = self.state.lock();
+            let mut s = self.state.lock();
+            self.see(&mut s);
             (contents(&s.attr), s.size, s.written)
         };
         if let Some((of, plan)) = &*self.plan.lock()
