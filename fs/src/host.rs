@@ -2771,6 +2771,14 @@ impl HostFile {
                 // The next write begins a new wait.
                 s.dirty_since = 0;
             }
+            let begun_at = platform().now();
+            let spares = sync != ToDevice::Not && begun_at < s.spared;
+            // Others have written to it since it was looked at last, and what is written now hides that.
+            let is_hidden = |a: &HostAttr| contents(a) != contents(&s.attr);
+            let looks = h.fd.is_some() && s.out.is_none() && !spares && !s.unseen;
+            if looks && stat_handle(h).is_ok_and(|a| is_hidden(&a)) {
+                s.unsure = true;
+            }
             let mut there = Arc::new(AtomicU8::new(0));
             let note = match Arc::get_mut(&mut there) {
                 Some(word) if sync != ToDevice::Not => extent_mut(word.as_mut_bytes()),
@@ -2789,8 +2797,7 @@ impl HostFile {
             // Of a noted one below, where nobody else changes it: it takes no message.
             let stat = if out.noted { None } else { stat_handle(h).ok() };
             let mut s = self.state.lock();
-            let now = if out.noted { platform().now() } else { 0 };
-            let spares = out.noted && matches!(outcome, Ok(Some(Ok(())))) && now < s.spared;
+            let spares = spares && matches!(outcome, Ok(Some(Ok(()))));
             let mut stat = stat.or_else(|| if spares { None } else { stat_handle(s.handle?).ok() });
             (s.unseen, s.unsure) = (s.unseen || spares, s.unsure || spares);
             match &s.out {
@@ -2813,7 +2820,7 @@ impl HostFile {
                 }
                 (s.attr, s.unseen) = (a, false);
                 if out.noted {
-                    s.spared = now + BURST;
+                    s.spared = begun_at + BURST;
                 }
                 if s.chunks.dirty_pages() == 0 {
                     s.written = None;
