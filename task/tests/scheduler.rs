@@ -1571,12 +1571,17 @@ fn timers_follow_who_waits() {
 
 /// A thread sleeps again and again, and does something in between. Value: where it was woken each time.
 fn sleeps_and_works(times: usize, core: usize) -> Arc<Mutex<Vec<usize>>> {
+    sleeps_and_works_for(times, core, 20_000, 5_000)
+}
+
+/// The same, of so long, ns.
+fn sleeps_and_works_for(times: usize, core: usize, sleeps: u64, works: u64) -> Arc<Mutex<Vec<usize>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let all = seen.clone();
     let t = task::spawn(core, move || {
         for _ in 0..times {
-            task::park_until(platform().now() + 20_000);
-            burn(5_000);
+            task::park_until(platform().now() + sleeps);
+            burn(works);
             all.lock().push(core_local().id());
         }
     });
@@ -1620,6 +1625,37 @@ fn threads_go_where_no_others_are() {
                     right &= seen.len() == 50 && seen.iter().all(|at| *at == 0);
                 }
                 platform().end(if right { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// XOS-09: who has had more of a processor lately than others have left of theirs stays where others want the processor, too: it would wait
+/// there, and come back. Who has had less goes.
+#[test]
+fn who_finds_no_room_stays() {
+    some_seeds(
+        10,
+        &[2, 4],
+        |core| {
+            boot(core, || {
+                let areas = &platform().control().cores;
+                let cores = task::cores();
+                let much = sleeps_and_works_for(600, 0, 100_000, 500_000);
+                sleep_whole(platform().now() + 200_000_000);
+                let little = sleeps_and_works_for(100, 0, 900_000, 20_000);
+                let before = much.lock().len();
+                for n in 0..cores {
+                    areas[n].others.store(if n == 0 { 800 } else { 0 }, Ordering::Relaxed);
+                    areas[n].used.store(if n == 0 { 0 } else { 600 }, Ordering::Relaxed);
+                }
+                sleep_whole(platform().now() + 150_000_000);
+                let (much, little) = (much.lock(), little.lock());
+                let stays =
+                    before > 100 && much.len() > before + 100 && much[before..].iter().all(|at| *at == 0);
+                let goes = little.len() == 100 && little[10..].iter().all(|at| *at != 0);
+                platform().end(i32::from(!stays) + 2 * i32::from(!goes));
             })
         },
         Outcome::Ended(0),
