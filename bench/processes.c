@@ -1,4 +1,6 @@
 // What processes cost. Prints a name and nanoseconds a line; for xtask/src/processes.rs.
+// processes [MIB [self]]: a large process has so many; self: executes itself, for want of other programs, does a tenth of the work and prints
+// between these two how many calls lie between the marks; for xtask/src/nucleus.rs.
 #define _GNU_SOURCE
 #include <spawn.h>
 #include <stdint.h>
@@ -11,6 +13,14 @@
 #include <unistd.h>
 
 #include "common.h"
+#include "mark.h"
+
+static int in_guest;
+
+static void say(const char *name, long times, double took) {
+    if (in_guest) printf("%s %ld %.0f\n", name, times, took / times);
+    else printf("%s %.0f\n", name, took / times);
+}
 
 static void ended(int pid) {
     int status;
@@ -22,21 +32,28 @@ static void forks(const char *name, int times) {
     // The first ones fill caches, and have spaces made.
     double begun = 0;
     for (int i = -3; i < times; i++) {
-        if (i == 0) begun = now();
+        if (i == 0) {
+            begun = now();
+            MARK(1);
+        }
         int pid = fork();
         if (pid == 0) _exit(0);
         ended(pid);
     }
-    printf("%s %.0f\n", name, (now() - begun) / times);
+    MARK(2);
+    say(name, times, now() - begun);
 }
 
-static char *program[] = {"/bin/true", NULL};
+static char *program[] = {"/bin/true", NULL, NULL};
 extern char **environ;
 
 static void spawns(const char *name, int times, int copy) {
     double begun = 0;
     for (int i = -3; i < times; i++) {
-        if (i == 0) begun = now();
+        if (i == 0) {
+            begun = now();
+            MARK(1);
+        }
         int pid;
         if (!copy) {
             if (posix_spawn(&pid, program[0], NULL, NULL, program, environ)) fail("posix_spawn");
@@ -46,7 +63,8 @@ static void spawns(const char *name, int times, int copy) {
         }
         ended(pid);
     }
-    printf("%s %.0f\n", name, (now() - begun) / times);
+    MARK(2);
+    say(name, times, now() - begun);
 }
 
 // Writes to a page of each 64 KiB, in no order, while a child has the memory, too.
@@ -62,18 +80,24 @@ static void writes(const char *name, char *memory, size_t size) {
     }
     close(p[0]);
     double begun = now();
+    MARK(1);
     for (size_t i = 0; i < pieces; i++) memory[(i * 7919 % pieces) << 16] = 1;
-    printf("%s %.0f\n", name, (now() - begun) / pieces);
+    MARK(2);
+    say(name, pieces, now() - begun);
     close(p[1]);
     ended(pid);
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "end")) return 0;
+    in_guest = argc > 2;
+    if (in_guest) (program[0] = argv[0], program[1] = "end");
+    int times = in_guest ? 30 : 300;
     size_t size = (size_t)(argc > 1 ? atoi(argv[1]) : 1024) << 20;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    forks("fork, exit and wait", 300);
-    spawns("posix_spawn of /bin/true and wait", 100, 0);
-    spawns("fork, exec of /bin/true and wait", 100, 1);
+    forks("fork, exit and wait", times);
+    spawns(in_guest ? "posix_spawn and wait" : "posix_spawn of /bin/true and wait", times / 3, 0);
+    spawns(in_guest ? "fork, exec and wait" : "fork, exec of /bin/true and wait", times / 3, 1);
     char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) fail("mmap");
     memset(memory, 1, size);

@@ -309,10 +309,42 @@ fn release(entry: u64, level: u32, pool: &mut Pool) {
     if entry & LEAF != 0 {
         pool.unmapped(entry & ADDRESS, frames(level));
     } else if entry & PRESENT != 0 {
-        for e in table(entry & ADDRESS) {
-            release(e.load(Ordering::Relaxed), level - 1, pool);
+        let mut gone = Gone::default();
+        for e in table(entry & ADDRESS).iter().map(|e| e.load(Ordering::Relaxed)).filter(|e| *e != 0) {
+            match level {
+                1 => gone.add(e, pool),
+                _ => release(e, level - 1, pool),
+            }
         }
+        gone.tell(pool);
         pool.give(entry & ADDRESS);
+    }
+}
+
+/// Frames that aren't shown any more, of the block of which one was shown last: the pool is told of those of a block together.
+#[derive(Default)]
+struct Gone {
+    block: u64,
+    frames: u64,
+}
+
+impl Gone {
+    /// This leaf of 4 KiB is gone.
+    #[inline]
+    fn add(&mut self, leaf: u64, pool: &mut Pool) {
+        let block = leaf & ADDRESS & !(BLOCK - 1);
+        if block != self.block {
+            self.tell(pool);
+            self.block = block;
+        }
+        self.frames += 1;
+    }
+
+    fn tell(&mut self, pool: &mut Pool) {
+        let frames = core::mem::take(&mut self.frames);
+        if frames > 0 {
+            pool.unmapped(self.block, frames);
+        }
     }
 }
 
@@ -409,8 +441,7 @@ impl Walk<'_> {
             new = (physical + (from - self.from)) | flags(access);
             self.pool.mapped(offset + (from - self.from), (to - from) / FRAME);
         }
-        // The block of which something was shown last, and how many frames of it aren't any more.
-        let (mut block, mut gone) = (0, 0);
+        let mut gone = Gone::default();
         for entry in entries {
             let old = entry.load(Ordering::Relaxed);
             self.after.stale |= old & PRESENT != 0;
@@ -428,17 +459,10 @@ impl Walk<'_> {
                 Change::Unmap => entry.store(0, Ordering::Relaxed),
             }
             if old != 0 {
-                let of = old & ADDRESS & !(BLOCK - 1);
-                if of != block && gone > 0 {
-                    self.pool.unmapped(block, gone);
-                    gone = 0;
-                }
-                (block, gone) = (of, gone + 1);
+                gone.add(old, self.pool);
             }
         }
-        if gone > 0 {
-            self.pool.unmapped(block, gone);
-        }
+        gone.tell(self.pool);
     }
 
     /// Takes out a table that lies wholly in the range, with all that it shows; None if there is no room to keep it

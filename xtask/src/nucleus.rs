@@ -66,17 +66,19 @@ fn says(options: &Options, text: &str) {
     }
 }
 
-/// System calls in time and instructions, requests to servers and the nucleus's own calls in instructions.
+/// System calls and processes in time and instructions, requests to servers and the nucleus's own calls in instructions.
 pub fn nucleus(options: &Options, dir: &Path) -> Result<()> {
     let workshop = Workshop::new(dir)?;
-    calls(options, &workshop)?;
+    // A tenth of the work: these machines are some ten times slower.
+    times(options, &workshop, "calls", &["10"])?;
+    times(options, &workshop, "processes", &["128", "self"])?;
     requests(options, &workshop)?;
     own_calls(options, &workshop)?;
     says(options, &format!("Linux: {}", workshop.kernel_name));
     Ok(())
 }
 
-/// What `bench/calls.c` has said: name, number of calls, ns for one.
+/// What a program of `bench` has said: name, number of calls, ns for one.
 fn measured(text: &str) -> Vec<(String, f64, f64)> {
     let line = |line: &str| {
         let (rest, time) = line.rsplit_once(' ')?;
@@ -87,13 +89,15 @@ fn measured(text: &str) -> Vec<(String, f64, f64)> {
     text.lines().filter(|l| !l.starts_with('[') && !l.starts_with("nucleus")).filter_map(line).collect()
 }
 
-fn calls(options: &Options, workshop: &Workshop) -> Result<()> {
-    let program = workshop.dir().join("calls");
-    run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(top().join("bench/calls.c")))?;
-    // A tenth of the work: these machines are some ten times slower.
-    let words = [&*program.display().to_string(), "10"];
+/// Has one of them measure on both, time and instructions.
+fn times(options: &Options, workshop: &Workshop, name: &str, arguments: &[&str]) -> Result<()> {
+    let program = workshop.dir().join(name);
+    let source = top().join("bench").join(name).with_extension("c");
+    run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source))?;
+    let program = program.display().to_string();
+    let words: Vec<&str> = [&*program].into_iter().chain(arguments.iter().copied()).collect();
     let images =
-        [workshop.image(Side::Linux, "calls", &words, 1)?, workshop.image(Side::Cell, "calls", &words, 1)?];
+        [workshop.image(Side::Linux, name, &words, 1)?, workshop.image(Side::Cell, name, &words, 1)?];
     let mut times: [BTreeMap<String, Vec<f64>>; 2] = Default::default();
     for _ in 0..options.rounds {
         for (image, times) in images.iter().zip(&mut times) {
@@ -106,7 +110,7 @@ fn calls(options: &Options, workshop: &Workshop) -> Result<()> {
     }
     let mut counts: [Vec<(String, f64)>; 2] = Default::default();
     for ((image, side), counts) in images.iter().zip(SIDES).zip(&mut counts) {
-        let counter = workshop.counter(&format!("calls-{side:?}"));
+        let counter = workshop.counter(&format!("{name}-{side:?}"));
         let mut guest = Guest::start(image, 0, Some(&counter))?;
         guest.wait()?;
         let marks = counter.marks()?;
