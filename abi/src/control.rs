@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 32;
+pub const ABI_VERSION: u32 = 33;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 

@@ -48,7 +48,8 @@ pub enum Op {
     Read,
     /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`, or, if
     /// `arg[2]` = 1, at whatever is the file's end. Value: bytes. With `arg[3]` = 1 or, for data only, 2: writes `a` alone; when all of it
-    /// is written, stores 1 into `b`, 1 byte, and flushes the handle to its device. `extra`: the error number of that, or 0.
+    /// is written, tells [`HostAttr`] in `c`, if there is one, stores 1 into `b`, 1 byte, and flushes the handle to its device. `extra`: the
+    /// error number of that, or 0.
     Write,
     /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only; `arg[1]` = 2: all of the file system of mount `arg[0]`.
     Sync,
@@ -414,7 +415,7 @@ pub struct Request {
     pub a: Extent,
     /// Second buffer.
     pub b: Extent,
-    /// Third buffer, for what a change has made of the tree.
+    /// Third buffer, for what a change has made of the tree, or of the file.
     pub c: Extent,
     /// How many bytes it is about, where neither an argument nor a buffer says that.
     pub len: u64,
@@ -479,6 +480,7 @@ impl Request {
                 let link = if answer.extra & (WALK_MISSING | WALK_OPENED) != 0 { 0 } else { answer.extra };
                 [0, b.min(value.saturating_mul(attr).saturating_add(link)), 0]
             }
+            Some(Op::Write) => [0, 0, self.c.len.min(attr)],
             Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a)), 0],
             Some(Op::StreamRead | Op::DiskRead | Op::NextEvents) => [a.min(value), 0, 0],
             Some(Op::StreamControl) => [a, 0, 0],

@@ -294,8 +294,9 @@ struct State {
     unseen: bool,
     /// Others may have changed it in between then, which its times don't tell.
     unsure: bool,
-    /// Until when that need not be asked.
+    /// Until when that need not be asked, unless it has been read meanwhile: then what is cached of it is worth more.
     spared: u64,
+    read: bool,
     /// The handle that holds the cell's locks on the file.
     locks: Option<u64>,
     lease: Lease,
@@ -402,6 +403,11 @@ fn time_of_write() -> Time {
     }
     // The nucleus has no clock that goes in steps: within one of the host's, nothing is newer than what the host has told.
     Time::of(if !is_host() && step - newest < STEP { newest } else { step })
+}
+
+/// A file has been given a time of its own, which is not known but is past by now.
+fn note_past() {
+    NEWEST.fetch_max(platform().realtime(), Ordering::Relaxed);
 }
 
 /// The most between two steps of the clock by which the host gives files their times, ns (a host with 250 ticks a second).
@@ -623,6 +629,7 @@ impl HostFs {
                 unseen: false,
                 unsure: false,
                 spared: 0,
+                read: false,
                 locks: None,
                 lease: Lease::default(),
                 openings: 0,
@@ -1077,6 +1084,8 @@ impl HostNode {
         if last {
             // Nobody reads it any more, nor needs what was not written yet.
             s.chunks.clear();
+        } else {
+            file.see(&mut s);
         }
         let (goes, is_large) = (last || file.is_written(&s), s.size.max(s.attr.size) >= CHUNK);
         let handle = s.handle.take_if(|_| goes);
@@ -1427,7 +1436,7 @@ impl HostNode {
             let known = self.attr.lock();
             (known.attr, known.until)
         };
-        let same = contents(&attr) == contents(&s.attr);
+        let same = contents(&attr) == contents(&s.attr) && !s.unsure;
         (same && file.is_all_here(s) && !self.may_be_going()).then_some(until)
     }
 
@@ -2490,12 +2499,13 @@ impl HostFile {
     fn compare(&self, s: &mut State, attr: &HostAttr) {
         if s.unseen && s.chunks.dirty_pages() == 0 && !s.is_flushing() {
             // Who has changed it last is not known.
+            note_time(attr);
             (s.written, s.unseen) = (None, false);
         }
-        let same = contents(attr) == contents(&s.attr);
+        let same = contents(attr) == contents(&s.attr) && attr.size == s.size && !s.unsure;
         let ours = s.written.is_some() || self.may_be_written();
         if !same && s.chunks.dirty_pages() == 0 && !s.is_flushing() && !ours {
-            s.size = attr.size;
+            (s.size, s.unsure) = (attr.size, false);
             self.forget_cached(s);
         }
         if s.written.is_none() {
@@ -2771,8 +2781,9 @@ impl HostFile {
                 // The next write begins a new wait.
                 s.dirty_since = 0;
             }
-            let begun_at = platform().now();
-            let spares = sync != ToDevice::Not && begun_at < s.spared;
+            let read = core::mem::take(&mut s.read);
+            let spares = sync != ToDevice::Not && !read && platform().now() < s.spared;
+            s.unsure |= spares;
             // Others have written to it since it was looked at last, and what is written now hides that.
             let is_hidden = |a: &HostAttr| contents(a) != contents(&s.attr);
             let looks = h.fd.is_some() && s.out.is_none() && !spares && !s.unseen;
@@ -2787,25 +2798,40 @@ impl HostFile {
             let out = Out { there, noted: sync != ToDevice::Not };
             s.out = Some(out.clone());
             // Others may make more dirty before the answer comes.
+            let mut told = buffer(HostAttr::default().as_bytes());
+            let tells = if out.noted && !spares { extent_mut(&mut told) } else { Extent::default() };
+            let known = s.attr;
             let of_noted = if out.noted { s.chunks.debts(&runs[0]) } else { Vec::new() };
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
                 Some(base) => append_out(h, &mut runs, base, |run| written.push(run)).map(|()| None),
-                None => write_out(h, &runs, (sync, note), |run| written.push(run)),
+                None => write_out(h, &runs, (sync, note, tells), |run| written.push(run)),
             };
-            // Of a noted one below, where nobody else changes it: it takes no message.
-            let stat = if out.noted { None } else { stat_handle(h).ok() };
+            // Of a noted one before it went on to the device, which may take long: others may have changed it since.
+            let stat = match outcome {
+                Ok(Some(_)) if out.noted => HostAttr::read_from_bytes(&told).ok().filter(|a| a.mode != 0),
+                _ => stat_handle(h).ok(),
+            };
             let mut s = self.state.lock();
+            // What has been learned meanwhile, by what else this cell did to it, is newer.
+            let is_newer = out.noted && s.attr != known;
             let spares = spares && matches!(outcome, Ok(Some(Ok(()))));
             let mut stat = stat.or_else(|| if spares { None } else { stat_handle(s.handle?).ok() });
-            (s.unseen, s.unsure) = (s.unseen || spares, s.unsure || spares);
+            if spares && !s.unseen {
+                // The first after the host was asked.
+                note_past();
+            }
             match &s.out {
-                Some(now) if Arc::ptr_eq(&now.there, &out.there) => s.out = None,
+                Some(now) if Arc::ptr_eq(&now.there, &out.there) => {
+                    s.out = None;
+                    stat = stat.filter(|_| !is_newer);
+                }
                 // Others have gone on by now, and are writing out more: they will know how it is then.
                 Some(_) => stat = None,
-                None => {}
+                None => stat = stat.filter(|_| !out.noted),
             }
+            s.unseen |= out.noted && stat.is_none();
             let debts = match out.noted {
                 true if written.is_empty() => Vec::new(),
                 true => of_noted,
@@ -2817,10 +2843,14 @@ impl HostFile {
                     // Others have appended, too: what is where is known to the host only.
                     s.size = a.size;
                     self.forget_cached(&mut s);
+                } else if a.size != s.size && s.chunks.dirty_pages() == 0 && s.out.is_none() {
+                    // Others have made it longer or shorter.
+                    s.size = a.size;
+                    self.forget_cached(&mut s);
                 }
                 (s.attr, s.unseen) = (a, false);
                 if out.noted {
-                    s.spared = begun_at + BURST;
+                    s.spared = platform().now() + BURST;
                 }
                 if s.chunks.dirty_pages() == 0 {
                     s.written = None;
@@ -2895,12 +2925,15 @@ impl HostFile {
 
     /// Looks whether the host's file changed, if that was not done lately.
     fn check(&self, s: &mut State) {
+        s.read = true;
         let now = platform().now();
         if s.chunks.dirty_pages() > 0 || s.direct {
             return;
         }
         // Others were said to have changed it, or may have under their locks; or it is time to look.
         let doubted = core::mem::take(&mut s.doubted);
+        // What they changed, if that can't be told from what is written here.
+        s.unsure |= doubted && (s.is_flushing() || s.written.is_some());
         if !doubted && (s.checked > self.fs.horizon() || self.fs.read_only) {
             return;
         }
@@ -2926,13 +2959,12 @@ impl HostFile {
             // Changes that follow each other closely may have one time: what was read between them would look right.
             let changed = a.mtime.saturating_mul(1_000_000_000).saturating_add(i64::from(a.mtime_nsec));
             let unsure = (changed.max(0) as u64).saturating_add(CLOCK_STEP) >= looked;
-            if (unsure || s.unsure)
+            if unsure
                 && s.chunks.dirty_pages() == 0
                 && s.written.is_none()
                 && !s.is_flushing()
                 && !self.may_be_written()
             {
-                s.unsure = false;
                 self.forget_cached(s);
             }
         }
@@ -2956,7 +2988,9 @@ impl HostFile {
         };
         let outcome = match append {
             true => append_out(h, &mut run, at, &mut done),
-            false => write_out(h, &run, (ToDevice::Not, Extent::default()), &mut done).map(drop),
+            false => {
+                write_out(h, &run, (ToDevice::Not, Extent::default(), Extent::default()), &mut done).map(drop)
+            }
         };
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
@@ -3353,11 +3387,11 @@ enum ToDevice {
 }
 
 /// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there, or of which a part is. One run can also go on to
-/// the device, in the same message: where it is noted that the host has it, and what came of that.
+/// the device, in the same message: where it is noted that the host has it, and told what the file is like then.
 fn write_out(
     h: Handle,
     runs: &[DirtyRun],
-    (sync, note): (ToDevice, Extent),
+    (sync, note, tells): (ToDevice, Extent, Extent),
     mut done: impl FnMut(DirtyRun),
 ) -> Result<Option<Result<()>>> {
     let runs = in_pieces(h, runs);
@@ -3368,7 +3402,7 @@ fn write_out(
         r.arg[1] = run.at;
         r.arg[3] = sync as u64;
         r.a = Extent { offset: run.memory, len: run.len };
-        r.b = note;
+        (r.b, r.c) = (note, tells);
         calls.push(Call::send(r)?);
     }
     let mut outcome = Ok(None);
@@ -3468,7 +3502,8 @@ impl File for HostFile {
     }
 
     fn attr(&self) -> Result<Attr> {
-        let s = self.state.lock();
+        let mut s = self.state.lock();
+        self.see(&mut s);
         let mut attr = attr_of(&s.attr);
         drop(s);
         self.overlay(&mut attr);
@@ -3893,6 +3928,9 @@ impl HostFile {
     fn may_be_run(&self) -> bool {
         let mut s = self.state.lock();
         let may_go = self.is_written(&s) && self.is_unused(&s);
+        if may_go {
+            self.see(&mut s);
+        }
         let Some(h) = s.handle.take_if(|h| h.write && may_go) else { return false };
         drop(s);
         close_here(h);

@@ -738,6 +738,11 @@ impl Server {
                     let value = write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?;
                     let mut extra = 0;
                     if let Some((note, _)) = note.filter(|_| value == r.a.len) {
+                        if r.c.len > 0
+                            && let Ok(attr) = stat(h.fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+                        {
+                            self.copy_out(r.c, attr.as_bytes())?;
+                        }
                         // SAFETY: a byte of the cell's memory, which others use as this does, too.
                         unsafe { AtomicU8::from_ptr(note) }.store(1, Ordering::Release);
                         let failed = sync(h.fd.as_raw_fd(), r.arg[3] == 2).err();

@@ -521,9 +521,10 @@ impl Ready {
         self.len > 0 && now >= self.turn_ends(since).min(since + SLICE / 2)
     }
 
-    /// The part of a processor that a thread has had lately, thousandths; what was said of it when it was woken beside others may be more.
+    /// The part of a processor that a thread has had lately, thousandths. It may be what those had beside whom it was woken, if that is more,
+    /// and is not multiplied by a weight that is only its own.
     pub fn part_of(&mut self, t: ThreadRef, now: u64) -> u32 {
-        t.used().part(t.weight(), self.units.at(now))
+        t.used().part(t.weight().min(NORMAL), self.units.at(now))
     }
 
     /// Is it time for [`Ready::look_at_parts`]?

@@ -1646,9 +1646,9 @@ fn who_finds_no_room_stays() {
                 sleep_whole(platform().now() + 200_000_000);
                 let little = sleeps_and_works_for(100, 0, 900_000, 20_000);
                 let before = much.lock().len();
-                for n in 0..cores {
-                    areas[n].others.store(if n == 0 { 800 } else { 0 }, Ordering::Relaxed);
-                    areas[n].used.store(if n == 0 { 0 } else { 600 }, Ordering::Relaxed);
+                for (n, area) in areas.iter().enumerate().take(cores) {
+                    area.others.store(if n == 0 { 800 } else { 0 }, Ordering::Relaxed);
+                    area.used.store(if n == 0 { 0 } else { 600 }, Ordering::Relaxed);
                 }
                 sleep_whole(platform().now() + 150_000_000);
                 let (much, little) = (much.lock(), little.lock());
