@@ -405,7 +405,8 @@ fn time_of_write() -> Time {
     Time::of(if !is_host() && step - newest < STEP { newest } else { step })
 }
 
-/// A file has been given a time of its own, which is not known but is past by now.
+/// A file has been given a time that is not known, but is past by now: an exact one, or one of the clock's steps, but none before what any
+/// file of the host was given.
 fn note_past() {
     NEWEST.fetch_max(platform().realtime(), Ordering::Relaxed);
 }
@@ -2818,8 +2819,7 @@ impl HostFile {
             let is_newer = out.noted && s.attr != known;
             let spares = spares && matches!(outcome, Ok(Some(Ok(()))));
             let mut stat = stat.or_else(|| if spares { None } else { stat_handle(s.handle?).ok() });
-            if spares && !s.unseen {
-                // The first after the host was asked.
+            if spares {
                 note_past();
             }
             match &s.out {

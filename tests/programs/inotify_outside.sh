@@ -87,6 +87,8 @@ print(got)
 P
 for at in w w/log; do
     echo first > w/log
+    rm -f ../rest
+    touch ../rest
     $RUN python3 rest.py $at > ../rest & rest=$!
     until grep -q reads ../rest; do sleep 0.02; done
     for n in 10 20 30; do
