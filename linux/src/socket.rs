@@ -18,10 +18,11 @@ use atoll_task::{Limit, books, gate, wait};
 use linux_raw_sys::{general as linux, ioctl, net};
 use zerocopy::FromBytes;
 
-use crate::budget;
 use crate::process::Task;
 use crate::quota::Held;
+use crate::syscalls::time;
 use crate::types::{CmsgHdr, Ucred, put};
+use crate::{budget, current};
 
 /// What stands behind a socket.
 #[derive(Clone)]
@@ -585,6 +586,27 @@ fn receive_far(outside: &HostSocket, sink: &mut Sink, flags: u32) -> Result<Rece
     Ok(Received::datagram(m, before - sink.left(), from))
 }
 
+/// The longest pause between two looks whether what was sent has arrived, ns.
+const LINGERS_MOST: u64 = 10_000_000;
+
+/// Waits until what was sent has arrived, and that there is no more, for as long as it lingers; not as its process ends, nor where something
+/// is left to be received, which breaks the connection (`sk_stream_wait_close`, `tcp_close` of Linux).
+fn linger(task: &Task, handle: &dyn Handle) {
+    if task.process.is_ending() || handle.queued(false) != Ok(0) || handle.shutdown(Shutdown::Write).is_err()
+    {
+        return;
+    }
+    let (mut now, mut pause) = (platform().now(), 100_000);
+    let ends = now.saturating_add(u64::from(handle.lingers()).saturating_mul(1_000_000_000));
+    while now < ends && handle.queued(true).is_ok_and(|left| left > 0) {
+        if time::sleep(task, ends.min(now + pause)).is_err() {
+            return;
+        }
+        pause = (pause * 2).min(LINGERS_MOST);
+        now = platform().now();
+    }
+}
+
 impl File for SocketFile {
     fn as_any(&self) -> &dyn Any {
         self
@@ -675,6 +697,10 @@ impl File for SocketFile {
         // Who sends or connects to it right now has the socket behind it, too.
         if let Inner::Unix(u) = &self.inner {
             u.close();
+        } else if let Some(handle) = self.handle().filter(|h| h.lingers() != 0)
+            && let Some(task) = current::try_current()
+        {
+            linger(task, handle);
         }
         Ok(())
     }

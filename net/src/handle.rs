@@ -57,6 +57,10 @@ pub trait Handle: Send + Sync {
     fn queue(&self) -> &WaitQueue;
     /// Bytes that wait to be received (or, if `out`, to be sent).
     fn queued(&self, out: bool) -> Result<u32>;
+    /// For how long its last `close` waits until what was sent has arrived (SO_LINGER), seconds, where the caller has to see to that.
+    fn lingers(&self) -> u32 {
+        0
+    }
 }
 
 /// A connection, or a socket that can become or take some.

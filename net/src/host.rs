@@ -158,6 +158,8 @@ pub struct HostSocket {
     waits: AtomicBool,
     /// A connection was begun, and no call of `connect` has told yet what came of it.
     connecting: AtomicBool,
+    /// See [`Handle::lingers`].
+    lingers: AtomicU32,
 }
 
 impl HostSocket {
@@ -192,6 +194,7 @@ impl HostSocket {
             listening: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             connecting: AtomicBool::new(false),
+            lingers: AtomicU32::new(0),
         })
     }
 
@@ -234,6 +237,7 @@ impl HostSocket {
             Ok((fd, n)) => {
                 from.set_len(n);
                 let s = Self::adopt(fd, self.stream, 0);
+                s.lingers.store(self.lingers.load(Ordering::Relaxed), Ordering::Relaxed);
                 self.took(host, seen, false);
                 Ok((s, from))
             }
@@ -609,6 +613,10 @@ impl Drop for HostSocket {
         REGISTRY.table.replace(self.slot, None);
         REGISTRY.free.lock().1.push(self.slot);
         if let Ok(host) = host() {
+            if self.lingers() != 0 {
+                // The core would wait for it.
+                let _ = host.set_option(self.fd, net::SOL_SOCKET, net::SO_LINGER, &[0; 8]);
+            }
             match self.watcher.load(Ordering::Acquire) {
                 core if core >= 0 => host.close_watched(self.fd, core as usize),
                 _ => host.close(self.fd),
@@ -687,7 +695,13 @@ impl Handle for HostSocket {
     }
 
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
-        host()?.set_option(self.fd, level, name, value)
+        host()?.set_option(self.fd, level, name, value)?;
+        if (level, name) == (net::SOL_SOCKET, net::SO_LINGER) && self.stream {
+            let word =
+                |at: usize| value.get(at..at + 4).map_or(0, |w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
+            self.lingers.store(if word(0) != 0 { word(4) } else { 0 }, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn take_error(&self) -> u32 {
@@ -736,6 +750,10 @@ impl Handle for HostSocket {
 
     fn queued(&self, out: bool) -> Result<u32> {
         host()?.queued(self.fd, out)
+    }
+
+    fn lingers(&self) -> u32 {
+        self.lingers.load(Ordering::Relaxed)
     }
 }
 

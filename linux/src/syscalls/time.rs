@@ -180,7 +180,7 @@ pub fn time(c: &mut Call) -> Result<u64> {
 }
 
 /// Sleeps until `deadline` on the monotonic clock. Interrupted: ns that were left.
-fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
+pub(crate) fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
     loop {
         let r = wait(&task.process.life_queue, 0, Limit::Until(deadline), || None::<()>);
         match r {
