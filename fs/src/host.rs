@@ -2506,7 +2506,7 @@ impl HostFile {
         let same = contents(attr) == contents(&s.attr) && attr.size == s.size && !s.unsure;
         let ours = s.written.is_some() || self.may_be_written();
         if !same && s.chunks.dirty_pages() == 0 && !s.is_flushing() && !ours {
-            (s.size, s.unsure) = (attr.size, false);
+            s.size = attr.size;
             self.forget_cached(s);
         }
         if s.written.is_none() {
@@ -2521,6 +2521,7 @@ impl HostFile {
 
     /// What the host has is not what is cached any more. Pages that are mapped get it in place.
     fn forget_cached(&self, s: &mut State) {
+        s.unsure = false;
         if self.shared.load(Ordering::SeqCst) == 0 {
             return s.chunks.clear();
         }
@@ -2782,15 +2783,13 @@ impl HostFile {
                 // The next write begins a new wait.
                 s.dirty_since = 0;
             }
-            let read = core::mem::take(&mut s.read);
+            let read = sync != ToDevice::Not && core::mem::take(&mut s.read);
             let spares = sync != ToDevice::Not && !read && platform().now() < s.spared;
-            s.unsure |= spares;
             // Others have written to it since it was looked at last, and what is written now hides that.
             let is_hidden = |a: &HostAttr| contents(a) != contents(&s.attr);
             let looks = h.fd.is_some() && s.out.is_none() && !spares && !s.unseen;
-            if looks && stat_handle(h).is_ok_and(|a| is_hidden(&a)) {
-                s.unsure = true;
-            }
+            let hides = if looks { stat_handle(h).is_ok_and(|a| is_hidden(&a)) } else { spares || s.doubted };
+            s.unsure |= hides;
             let mut there = Arc::new(AtomicU8::new(0));
             let note = match Arc::get_mut(&mut there) {
                 Some(word) if sync != ToDevice::Not => extent_mut(word.as_mut_bytes()),
@@ -2837,25 +2836,6 @@ impl HostFile {
                 true => of_noted,
                 false => written.iter().flat_map(|run| s.chunks.debts(run)).collect(),
             };
-            if let Some(a) = stat {
-                note_time(&a);
-                if appended.is_some() && a.size != s.size {
-                    // Others have appended, too: what is where is known to the host only.
-                    s.size = a.size;
-                    self.forget_cached(&mut s);
-                } else if a.size != s.size && s.chunks.dirty_pages() == 0 && s.out.is_none() {
-                    // Others have made it longer or shorter.
-                    s.size = a.size;
-                    self.forget_cached(&mut s);
-                }
-                (s.attr, s.unseen) = (a, false);
-                if out.noted {
-                    s.spared = platform().now() + BURST;
-                }
-                if s.chunks.dirty_pages() == 0 {
-                    s.written = None;
-                }
-            }
             // Part of what was appended may be there; a second time would be once too often.
             let will_not_do = |e| appended.is_some() || is_loss(e);
             // What else the device's answer is tells only who asked: the host has what was written.
@@ -2877,6 +2857,30 @@ impl HostFile {
                 }
                 Ok(_) => None,
             };
+            if let Some(a) = stat {
+                note_time(&a);
+                if appended.is_some() && a.size != s.size {
+                    // Others have appended, too: what is where is known to the host only.
+                    s.size = a.size;
+                    self.forget_cached(&mut s);
+                } else if a.size != s.size
+                    && outcome.is_ok()
+                    && s.chunks.dirty_pages() == 0
+                    && s.out.is_none()
+                    && !self.may_be_written()
+                {
+                    // Others have made it longer or shorter.
+                    s.size = a.size;
+                    self.forget_cached(&mut s);
+                }
+                (s.attr, s.unseen) = (a, false);
+                if out.noted {
+                    s.spared = platform().now() + BURST;
+                }
+                if s.chunks.dirty_pages() == 0 {
+                    s.written = None;
+                }
+            }
             if let Some(e) = failed
                 && lost.replace(e).is_none()
                 && is_noted(e)

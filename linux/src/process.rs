@@ -1496,6 +1496,8 @@ fn leave(task: &Task, status: i32) {
 
 /// The last task of a process ends.
 fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
+    // By its last task's end, perhaps: whatever is closed below is closed by a process that ends.
+    let _ = process.ending.compare_exchange(-1, status, Ordering::SeqCst, Ordering::SeqCst);
     if let Some(alarm) = process.alarm.get() {
         alarm.stop();
     }

@@ -589,16 +589,24 @@ fn receive_far(outside: &HostSocket, sink: &mut Sink, flags: u32) -> Result<Rece
 /// The longest pause between two looks whether what was sent has arrived, ns.
 const LINGERS_MOST: u64 = 10_000_000;
 
-/// Waits until what was sent has arrived, and that there is no more, for as long as it lingers; not as its process ends, nor where something
-/// is left to be received, which breaks the connection (`sk_stream_wait_close`, `tcp_close` of Linux).
+/// States of a connection that is closed here, of which the other end has not said yet that all has arrived (`tcp_states.h` of Linux).
+const CLOSING: [u8; 3] = [4, 9, 11];
+
+/// Waits until what was sent has arrived, and that there is no more, or the connection breaks, for as long as it lingers; not as its
+/// process ends, nor where something is left to be received, which breaks it (`sk_stream_wait_close`, `tcp_close` of Linux).
 fn linger(task: &Task, handle: &dyn Handle) {
-    if task.process.is_ending() || handle.queued(false) != Ok(0) || handle.shutdown(Shutdown::Write).is_err()
-    {
+    if task.process.is_ending() || handle.queued(false) != Ok(0) || handle.shutdown(Shutdown::Both).is_err() {
         return;
     }
+    let is_closing = || {
+        // Of struct tcp_info the first byte is the state.
+        let mut state = [0];
+        let known = handle.get_option(net::IPPROTO_TCP as u32, net::TCP_INFO, &mut state);
+        known.is_ok_and(|len| len > 0) && CLOSING.contains(&state[0])
+    };
     let (mut now, mut pause) = (platform().now(), 100_000);
     let ends = now.saturating_add(u64::from(handle.lingers()).saturating_mul(1_000_000_000));
-    while now < ends && handle.queued(true).is_ok_and(|left| left > 0) {
+    while now < ends && is_closing() {
         if time::sleep(task, ends.min(now + pause)).is_err() {
             return;
         }

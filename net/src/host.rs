@@ -158,8 +158,9 @@ pub struct HostSocket {
     waits: AtomicBool,
     /// A connection was begun, and no call of `connect` has told yet what came of it.
     connecting: AtomicBool,
-    /// See [`Handle::lingers`].
+    /// See [`Handle::lingers`]; and it has done so at some time, which connections that it takes may have from then.
     lingers: AtomicU32,
+    has_lingered: AtomicBool,
 }
 
 impl HostSocket {
@@ -195,6 +196,7 @@ impl HostSocket {
             waits: AtomicBool::new(false),
             connecting: AtomicBool::new(false),
             lingers: AtomicU32::new(0),
+            has_lingered: AtomicBool::new(false),
         })
     }
 
@@ -237,7 +239,12 @@ impl HostSocket {
             Ok((fd, n)) => {
                 from.set_len(n);
                 let s = Self::adopt(fd, self.stream, 0);
-                s.lingers.store(self.lingers.load(Ordering::Relaxed), Ordering::Relaxed);
+                let mut value = [0; 8];
+                if self.has_lingered.load(Ordering::Relaxed)
+                    && s.get_option(net::SOL_SOCKET, net::SO_LINGER, &mut value).is_ok()
+                {
+                    s.note_linger(&value);
+                }
                 self.took(host, seen, false);
                 Ok((s, from))
             }
@@ -254,6 +261,17 @@ impl HostSocket {
         match known {
             true => Credentials { pid: 0, uid: word(4), gid: word(8), started: 0 },
             false => Credentials::NOBODY,
+        }
+    }
+
+    /// SO_LINGER has this value (socket(7)).
+    fn note_linger(&self, value: &[u8]) {
+        let word =
+            |at: usize| value.get(at..at + 4).map_or(0, |w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
+        let seconds = if word(0) != 0 { word(4) } else { 0 };
+        self.lingers.store(seconds, Ordering::Relaxed);
+        if seconds != 0 {
+            self.has_lingered.store(true, Ordering::Relaxed);
         }
     }
 
@@ -697,9 +715,7 @@ impl Handle for HostSocket {
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
         host()?.set_option(self.fd, level, name, value)?;
         if (level, name) == (net::SOL_SOCKET, net::SO_LINGER) && self.stream {
-            let word =
-                |at: usize| value.get(at..at + 4).map_or(0, |w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
-            self.lingers.store(if word(0) != 0 { word(4) } else { 0 }, Ordering::Relaxed);
+            self.note_linger(value);
         }
         Ok(())
     }

@@ -64,6 +64,18 @@ static void *reads(void *unused) {
     return unused;
 }
 
+static void *breaks(void *unused) {
+    usleep(300000);
+    close(peer);
+    return unused;
+}
+
+static void *sends(void *unused) {
+    usleep(300000);
+    send(peer, "x", 1, MSG_NOSIGNAL);
+    return unused;
+}
+
 static void nothing(int n) { (void)n; }
 
 int main(void) {
@@ -93,6 +105,44 @@ int main(void) {
     P(took >= 0.25 && took < 10);
     pthread_join(r, NULL);
     close(peer);
+
+    SECTION("until the other end breaks it");
+    s = full(20, 1);
+    // Something that is never read.
+    send(s, "x", 1, MSG_DONTWAIT);
+    pthread_create(&r, NULL, breaks, NULL);
+    begun = now();
+    V(close(s));
+    took = now() - begun;
+    P(took >= 0.25 && took < 10);
+    pthread_join(r, NULL);
+
+    SECTION("the other end goes on sending");
+    s = full(20, 0);
+    pthread_create(&r, NULL, sends, NULL);
+    begun = now();
+    V(close(s));
+    took = now() - begun;
+    P(took >= 0.25 && took < 10);
+    pthread_join(r, NULL);
+    close(peer);
+
+    SECTION("of a listener that has stopped to");
+    struct linger l = {1, 20};
+    setsockopt(listener, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+    socklen_t len = sizeof a;
+    getsockname(listener, (void *)&a, &len);
+    int c = socket(AF_INET, SOCK_STREAM, 0);
+    V(connect(c, (void *)&a, sizeof a));
+    l.l_onoff = 0;
+    setsockopt(listener, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+    s = accept(listener, NULL, NULL);
+    len = sizeof l;
+    V(getsockopt(s, SOL_SOCKET, SO_LINGER, &l, &len));
+    P(l.l_onoff);
+    P(l.l_linger);
+    close(c);
+    close(s);
 
     SECTION("nothing on its way");
     s = full(20, 0);

@@ -29,6 +29,7 @@ fn main() {
     trials.push(Trial::test("killed_from_outside", killed_from_outside));
     trials.push(Trial::test("room_for_descriptors", room_for_descriptors));
     trials.push(Trial::test("same_session", same_session));
+    trials.push(Trial::test("each_way_by_itself", each_way_by_itself));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -53,6 +54,63 @@ fn killed_from_outside() -> Result<(), Failed> {
         return Err(format!("it ended with {ended}").into());
     }
     Ok(())
+}
+
+/// Each of a cell's processes is held in several ways at once, so that an attack which the first of them stops says nothing about the others:
+/// no capabilities, nor a way to get some, nobody's ids, namespaces of its own with nothing in its root, and a filter of calls, of which
+/// those that run programs have a second one.
+fn each_way_by_itself() -> Result<(), Failed> {
+    let cell = idle_cell()?;
+    // SAFETY: asks for an id.
+    let root = unsafe { libc::geteuid() } == 0;
+    let begun = Instant::now();
+    loop {
+        let firsts = children(cell.0.id() as i32);
+        let spaces: Vec<i32> = firsts.iter().flat_map(|first| children(*first)).collect();
+        let loose = firsts.iter().map(|p| (*p, 1)).chain(spaces.iter().map(|p| (*p, 2)));
+        let loose: Vec<String> = loose.filter_map(|(pid, filters)| lacks(pid, filters, root)).collect();
+        if !spaces.is_empty() && loose.is_empty() {
+            return Ok(());
+        }
+        // It is still starting, perhaps.
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(format!("{} processes that run programs; {}", spaces.len(), loose.join("; ")).into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What a process of a cell's is not held by. None: nothing of that.
+fn lacks(pid: i32, filters: u32, root: bool) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_default().split_whitespace().map(String::from).collect::<Vec<_>>()
+    };
+    let mut lacks = Vec::new();
+    let mut check = |holds: bool, what: &str| {
+        if !holds {
+            lacks.push(what.to_string());
+        }
+    };
+    check(of("NoNewPrivs") == ["1"], "no_new_privs");
+    check(of("Seccomp") == ["2"], "a filter");
+    check(of("Seccomp_filters").first().and_then(|n| n.parse().ok()) >= Some(filters), "all filters");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        check(of(set) == ["0000000000000000"], set);
+    }
+    if root {
+        check(of("CapBnd") == ["0000000000000000"], "CapBnd");
+        check(["Uid", "Gid"].iter().all(|ids| of(ids) == ["65534"; 4]), "nobody's ids");
+        let link = |pid: &str, name: &str| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
+        for name in ["mnt", "pid", "ipc"] {
+            let theirs = link(&pid.to_string(), name);
+            check(theirs.is_some() && theirs != link("self", name), name);
+        }
+        let empty = std::fs::read_dir(format!("/proc/{pid}/root")).is_ok_and(|mut dir| dir.next().is_none());
+        check(empty, "an empty root");
+    }
+    (!lacks.is_empty()).then(|| format!("process {pid} lacks {}", lacks.join(", ")))
 }
 
 /// A cell that does nothing.
