@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The ring against its model, a VecDeque with a bound.
+    /// XOS-07: the ring against its model, a VecDeque with a bound.
     #[test]
     fn agrees_with_model() {
         let ring = Ring::<2, 8>::new();

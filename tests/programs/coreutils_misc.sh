@@ -1,4 +1,4 @@
-# coreutils that tell about the system, the user, the environment and the time.
+# coreutils that tell about the system, the user, the environment and the time (XOS-13).
 # needs: coreutils
 # timeout: 120
 # The programs, not the built-ins of the same names.

@@ -1,4 +1,4 @@
-# The C library's loader in a cell: LD_PRELOAD, LD_LIBRARY_PATH, $ORIGIN, the loader run as a program, musl's.
+# The C library's loader in a cell (OV-01): LD_PRELOAD, LD_LIBRARY_PATH, $ORIGIN, the loader run as a program, musl's.
 # needs: gcc musl-tools
 cat > lib.c <<'C'
 #include <stdio.h>

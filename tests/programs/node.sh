@@ -1,5 +1,5 @@
 # needs: nodejs curl
-# Node.js: event loop, files, HTTP within and to a client outside, worker
+# Node.js (RF-15): event loop, files, HTTP within and to a client outside, worker
 # threads, cryptography, compression, signals, children.
 # timeout: 60
 code=0

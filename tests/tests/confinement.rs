@@ -56,7 +56,7 @@ fn killed_from_outside() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Each of a cell's processes is held in several ways at once, so that an attack which the first of them stops says nothing about the others:
+/// each of a cell's processes is held in several ways at once, so that an attack which the first of them stops says nothing about the others:
 /// no capabilities, nor a way to get some, nobody's ids, namespaces of its own with nothing in its root, and a filter of calls, of which
 /// those that run programs have a second one.
 fn each_way_by_itself() -> Result<(), Failed> {

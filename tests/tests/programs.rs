@@ -31,7 +31,7 @@ fn case(script: &Path, text: &str) -> Result<(), Failed> {
     rewritten(&reports, script, setting(text, "options").is_some_and(|o| o.contains("--keep-code")))
 }
 
-/// Counts how the case's programs made their system calls: a trap costs a hundred times a jump. `kept`: their code was to stay as it is.
+/// OV-02: counts how the case's programs made their system calls: a trap costs a hundred times a jump. `kept`: their code was to stay as it is.
 fn rewritten(reports: &Path, script: &Path, kept: bool) -> Result<(), Failed> {
     let (mut all, mut trapped) = (0, 0);
     // A case may end its cells by force, before they write theirs.

@@ -190,7 +190,7 @@ fn damaged_files() {
     }
 }
 
-/// What share of real libraries' sites can be rewritten.
+/// OV-02: what share of real libraries' sites can be rewritten.
 #[test]
 fn coverage_of_this_machine() {
     let mut report = String::new();
