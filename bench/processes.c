@@ -17,7 +17,15 @@
 
 static int in_guest;
 
-static void say(const char *name, long times, double took) {
+static double begin(void) {
+    double t = now();
+    MARK(1);
+    return t;
+}
+
+static void end(const char *name, long times, double begun) {
+    MARK(2);
+    double took = now() - begun;
     if (in_guest) printf("%s %ld %.0f\n", name, times, took / times);
     else printf("%s %.0f\n", name, took / times);
 }
@@ -32,16 +40,12 @@ static void forks(const char *name, int times) {
     // The first ones fill caches, and have spaces made.
     double begun = 0;
     for (int i = -3; i < times; i++) {
-        if (i == 0) {
-            begun = now();
-            MARK(1);
-        }
+        if (i == 0) begun = begin();
         int pid = fork();
         if (pid == 0) _exit(0);
         ended(pid);
     }
-    MARK(2);
-    say(name, times, now() - begun);
+    end(name, times, begun);
 }
 
 static char *program[] = {"/bin/true", NULL, NULL};
@@ -50,10 +54,7 @@ extern char **environ;
 static void spawns(const char *name, int times, int copy) {
     double begun = 0;
     for (int i = -3; i < times; i++) {
-        if (i == 0) {
-            begun = now();
-            MARK(1);
-        }
+        if (i == 0) begun = begin();
         int pid;
         if (!copy) {
             if (posix_spawn(&pid, program[0], NULL, NULL, program, environ)) fail("posix_spawn");
@@ -63,8 +64,7 @@ static void spawns(const char *name, int times, int copy) {
         }
         ended(pid);
     }
-    MARK(2);
-    say(name, times, now() - begun);
+    end(name, times, begun);
 }
 
 // Writes to a page of each 64 KiB, in no order, while a child has the memory, too.
@@ -79,11 +79,9 @@ static void writes(const char *name, char *memory, size_t size) {
         _exit(read(p[0], &c, 1) != 0);
     }
     close(p[0]);
-    double begun = now();
-    MARK(1);
+    double begun = begin();
     for (size_t i = 0; i < pieces; i++) memory[(i * 7919 % pieces) << 16] = 1;
-    MARK(2);
-    say(name, pieces, now() - begun);
+    end(name, pieces, begun);
     close(p[1]);
     ended(pid);
 }

@@ -2783,8 +2783,8 @@ impl HostFile {
                 // The next write begins a new wait.
                 s.dirty_since = 0;
             }
-            let read = sync != ToDevice::Not && core::mem::take(&mut s.read);
-            let spares = sync != ToDevice::Not && !read && platform().now() < s.spared;
+            let noted = sync != ToDevice::Not;
+            let spares = noted && !core::mem::take(&mut s.read) && platform().now() < s.spared;
             // Others have written to it since it was looked at last, and what is written now hides that.
             let is_hidden = |a: &HostAttr| contents(a) != contents(&s.attr);
             let looks = h.fd.is_some() && s.out.is_none() && !spares && !s.unseen;
@@ -2792,16 +2792,22 @@ impl HostFile {
             s.unsure |= hides;
             let mut there = Arc::new(AtomicU8::new(0));
             let note = match Arc::get_mut(&mut there) {
-                Some(word) if sync != ToDevice::Not => extent_mut(word.as_mut_bytes()),
+                Some(word) if noted => extent_mut(word.as_mut_bytes()),
                 _ => Extent::default(),
             };
-            let out = Out { there, noted: sync != ToDevice::Not };
+            let out = Out { there, noted };
             s.out = Some(out.clone());
-            // Others may make more dirty before the answer comes.
-            let mut told = buffer(HostAttr::default().as_bytes());
-            let tells = if out.noted && !spares { extent_mut(&mut told) } else { Extent::default() };
+            let mut told = Vec::new();
+            let tells = match noted && !spares {
+                true => {
+                    told = buffer(HostAttr::default().as_bytes());
+                    extent_mut(&mut told)
+                }
+                false => Extent::default(),
+            };
             let known = s.attr;
-            let of_noted = if out.noted { s.chunks.debts(&runs[0]) } else { Vec::new() };
+            // Others may make more dirty before the answer comes.
+            let of_noted = if noted { s.chunks.debts(&runs[0]) } else { Vec::new() };
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
@@ -2810,12 +2816,12 @@ impl HostFile {
             };
             // Of a noted one before it went on to the device, which may take long: others may have changed it since.
             let stat = match outcome {
-                Ok(Some(_)) if out.noted => HostAttr::read_from_bytes(&told).ok().filter(|a| a.mode != 0),
+                Ok(Some(_)) if noted => HostAttr::read_from_bytes(&told).ok().filter(|a| a.mode != 0),
                 _ => stat_handle(h).ok(),
             };
             let mut s = self.state.lock();
             // What has been learned meanwhile, by what else this cell did to it, is newer.
-            let is_newer = out.noted && s.attr != known;
+            let is_newer = noted && s.attr != known;
             let spares = spares && matches!(outcome, Ok(Some(Ok(()))));
             let mut stat = stat.or_else(|| if spares { None } else { stat_handle(s.handle?).ok() });
             if spares {
@@ -2828,10 +2834,10 @@ impl HostFile {
                 }
                 // Others have gone on by now, and are writing out more: they will know how it is then.
                 Some(_) => stat = None,
-                None => stat = stat.filter(|_| !out.noted),
+                None => stat = stat.filter(|_| !noted),
             }
-            s.unseen |= out.noted && stat.is_none();
-            let debts = match out.noted {
+            s.unseen |= noted && stat.is_none();
+            let debts = match noted {
                 true if written.is_empty() => Vec::new(),
                 true => of_noted,
                 false => written.iter().flat_map(|run| s.chunks.debts(run)).collect(),
@@ -2874,7 +2880,7 @@ impl HostFile {
                     self.forget_cached(&mut s);
                 }
                 (s.attr, s.unseen) = (a, false);
-                if out.noted {
+                if noted {
                     s.spared = platform().now() + BURST;
                 }
                 if s.chunks.dirty_pages() == 0 {

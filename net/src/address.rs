@@ -13,6 +13,11 @@ pub struct Address {
     len: usize,
 }
 
+/// A word of what the host says, as it lies there; 0 behind its end.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))
+}
+
 impl Address {
     /// No address.
     pub const fn empty() -> Self {

@@ -22,7 +22,7 @@ use atoll_task::books::{self, moved, within};
 use atoll_task::{Call, Cause, call, descriptor_of};
 use linux_raw_sys::net;
 
-use crate::address::Address;
+use crate::address::{Address, word};
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown, StreamHandle};
 use crate::readiness::{FINAL, Readiness, Seen};
 use crate::unix::Credentials;
@@ -257,18 +257,15 @@ impl HostSocket {
     pub(crate) fn peer_credentials(&self) -> Credentials {
         let mut value = [0; 12];
         let known = self.get_option(net::SOL_SOCKET, net::SO_PEERCRED, &mut value).is_ok();
-        let word = |at: usize| u32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
         match known {
-            true => Credentials { pid: 0, uid: word(4), gid: word(8), started: 0 },
+            true => Credentials { pid: 0, uid: word(&value, 4), gid: word(&value, 8), started: 0 },
             false => Credentials::NOBODY,
         }
     }
 
     /// SO_LINGER has this value (socket(7)).
     fn note_linger(&self, value: &[u8]) {
-        let word =
-            |at: usize| value.get(at..at + 4).map_or(0, |w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
-        let seconds = if word(0) != 0 { word(4) } else { 0 };
+        let seconds = if word(value, 0) != 0 { word(value, 4) } else { 0 };
         self.lingers.store(seconds, Ordering::Relaxed);
         if seconds != 0 {
             self.has_lingered.store(true, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::call;
 use linux_raw_sys::net;
 
-use crate::address::Address;
+use crate::address::{Address, word};
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown};
 use crate::unix::{Options, is_switch};
 
@@ -159,8 +159,7 @@ fn parse(addr: &Address) -> Result<(u32, u32)> {
     if addr.family() != net::AF_NETLINK || bytes.len() < 12 {
         return Err(Errno::EINVAL);
     }
-    let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Ok((word(4), word(8)))
+    Ok((word(bytes, 4), word(bytes, 8)))
 }
 
 impl RouteSocket {

@@ -76,6 +76,17 @@ static void *sends(void *unused) {
     return unused;
 }
 
+// Its close ends by what the other end does after 0.3 s.
+static void ended_by(void *(*other)(void *), int s) {
+    pthread_t t;
+    pthread_create(&t, NULL, other, NULL);
+    double begun = now();
+    V(close(s));
+    double took = now() - begun;
+    P(took >= 0.25 && took < 10);
+    pthread_join(t, NULL);
+}
+
 static void nothing(int n) { (void)n; }
 
 int main(void) {
@@ -83,7 +94,7 @@ int main(void) {
     listener = socket(AF_INET, SOCK_STREAM, 0);
     bind(listener, (void *)&a, sizeof a);
     listen(listener, 5);
-    pthread_t t, r;
+    pthread_t t;
     pthread_create(&t, NULL, looks, NULL);
 
     SECTION("to the end of its time");
@@ -98,33 +109,18 @@ int main(void) {
 
     SECTION("until it has arrived");
     int s = full(20, 0);
-    pthread_create(&r, NULL, reads, NULL);
-    double begun = now();
-    V(close(s));
-    double took = now() - begun;
-    P(took >= 0.25 && took < 10);
-    pthread_join(r, NULL);
+    ended_by(reads, s);
     close(peer);
 
     SECTION("until the other end breaks it");
     s = full(20, 1);
     // Something that is never read.
     send(s, "x", 1, MSG_DONTWAIT);
-    pthread_create(&r, NULL, breaks, NULL);
-    begun = now();
-    V(close(s));
-    took = now() - begun;
-    P(took >= 0.25 && took < 10);
-    pthread_join(r, NULL);
+    ended_by(breaks, s);
 
     SECTION("the other end goes on sending");
     s = full(20, 0);
-    pthread_create(&r, NULL, sends, NULL);
-    begun = now();
-    V(close(s));
-    took = now() - begun;
-    P(took >= 0.25 && took < 10);
-    pthread_join(r, NULL);
+    ended_by(sends, s);
     close(peer);
 
     SECTION("of a listener that has stopped to");
@@ -151,7 +147,7 @@ int main(void) {
     while (ioctl(s, TIOCOUTQ, &left) == 0 && left > 0) {
         if (recv(peer, bytes, sizeof bytes, MSG_DONTWAIT) < 0) usleep(1000);
     }
-    begun = now();
+    double begun = now();
     V(close(s));
     P(now() - begun < 5);
     close(peer);
@@ -167,7 +163,7 @@ int main(void) {
     setitimer(ITIMER_REAL, &in, NULL);
     begun = now();
     V(close(s));
-    took = now() - begun;
+    double took = now() - begun;
     P(took < 15);
     close(peer);
 
