@@ -91,7 +91,7 @@ fn describe(calls: &[&Value]) -> String {
         }
     }
     for (title, list) in
-        [("Served, but not exercised by a case", unseen), ("Not served, and the error", refused)]
+        [("Served, but no case shows one that succeeds", unseen), ("Not served, and the error", refused)]
     {
         if !list.is_empty() {
             text.push_str(&format!("\n{title}:\n    {}\n", list.join(" ")));

@@ -123,6 +123,12 @@ int main(void)
 	printf("%u %d\n", sa.sched_policy, sa.sched_nice);
 	V(syscall(SYS_sched_getattr, 0, &sa, 4, 0));
 	V(syscall(SYS_sched_setattr, 0, &sa, 1));
+	sa.size = sizeof sa;
+	sa.sched_policy = SCHED_BATCH;
+	sa.sched_nice = 15;
+	V(syscall(SYS_sched_setattr, 0, &sa, 0));
+	V(sched_getscheduler(0));
+	V(getpriority(PRIO_PROCESS, 0));
 	V(syscall(SYS_ioprio_get, 1, 0));
 	V(syscall(SYS_ioprio_set, 1, 0, 4 | 2 << 13));
 	V(syscall(SYS_ioprio_get, 1, 0));

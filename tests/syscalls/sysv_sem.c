@@ -159,7 +159,7 @@ int main(void)
 	V(op(2, 1, 0));
 	V(op(3, 1, 0));
 	struct sembuf many[501] = {{0, 1, 0}, {1, -3, IPC_NOWAIT}};
-	V(semop(id, many, 2));
+	V(syscall(SYS_semop, id, many, 2));
 	V(val(0));
 	many[1].sem_op = -2;
 	V(semop(id, many, 2));
