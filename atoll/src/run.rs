@@ -308,7 +308,7 @@ struct Ended {
 fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let (name, verbose, memory) = (options.name.clone(), options.verbose, options.memory);
     let mut cell = launch(prepare(options)?)?;
-    announce(&cell);
+    announce(&cell, verbose);
     let sender = cell.sender();
     signals::forward(move |signal| sender.signal(signal))?;
     let live = cell.live();
@@ -371,8 +371,12 @@ fn on_nucleus(options: Options, start: Instant) -> Result<Ended> {
 }
 
 /// What the cell goes without, in one line.
-fn announce(cell: &Cell) {
+fn announce(cell: &Cell, verbose: bool) {
     let mut without = Vec::new();
+    // Who is root has asked for more cores than there are processors.
+    if cell.without.processors && (verbose || !signals::is_root()) {
+        without.push("processors of its own (cores are not pinned)");
+    }
     if cell.without.huge_pages {
         without.push("huge pages");
     }

@@ -73,6 +73,8 @@ pub struct Without {
     pub namespaces: bool,
     /// A network of its own that has a loopback.
     pub loopback: bool,
+    /// A processor for each core, to which it is pinned.
+    pub processors: bool,
 }
 
 /// Longest line of a cell's log, bytes.
@@ -204,7 +206,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     }
     // The cell's processes begin with it, too: what programs see of signals is the runtime's.
     survive_long_files();
-    let mut without = Without::default();
+    let mut without = Without { processors: config.cpus.is_none(), ..Without::default() };
     // SAFETY: reads an id.
     let root = unsafe { libc::geteuid() } == 0;
     if root && !may(CapabilitySet::SETUID | CapabilitySet::SETGID) {

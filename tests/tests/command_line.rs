@@ -26,6 +26,7 @@ fn main() {
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
         Trial::test("no_thread_to_be_had", no_thread_to_be_had),
         Trial::test("root_in_a_container", root_in_a_container),
+        Trial::test("as_root_and_as_nobody", as_root_and_as_nobody),
         Trial::test("long_files", long_files),
         Trial::test("a_job_of_a_shell", a_job_of_a_shell),
     ];
@@ -465,6 +466,60 @@ fn root_in_a_container() -> Done {
         }
     }
     Ok(())
+}
+
+/// As root cores are pinned and memory comes in huge pages; an ordinary user is told in one line what the cell goes without.
+fn as_root_and_as_nobody() -> Done {
+    if !is_root() {
+        return Ok(());
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "4242", "--regid", "4242", "--clear-groups"]).arg(atoll());
+    command.args(["run", "--cores", "1", "--", "echo", "works"]).env("HOME", "/nonexistent");
+    let Outcome { status, stdout, stderr, .. } = run(command, Duration::from_secs(60))?;
+    if status != 0
+        || stdout != "works\n"
+        || stderr.lines().count() != 1
+        || !stderr.contains("processors of its own")
+    {
+        return Err(format!("an ordinary user: status {status}: {stdout}{stderr}").into());
+    }
+    let mut cell = Command::new(atoll())
+        .args(["run", "--cores", "1", "--", "sh", "-c", "echo works; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut said = String::new();
+    BufReader::new(cell.stdout.take().expect("it is a pipe")).read_line(&mut said)?;
+    let field = |text: &str, name: &str| {
+        text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+    };
+    // One of the cell's processes is nothing but its cores.
+    let (mut below, mut huge, mut pinned) = (vec![cell.id()], 0, false);
+    while let Some(process) = below.pop() {
+        let of = |path: &str| std::fs::read_to_string(format!("/proc/{process}/{path}"));
+        let size = field(&of("smaps_rollup")?, "ShmemPmdMapped:");
+        huge += size.and_then(|size| size.strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0);
+        let mut on_one = true;
+        for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let task = format!("task/{}", task?.file_name().display());
+            let children = of(&format!("{task}/children"))?;
+            below.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+            let cpus = field(&of(&format!("{task}/status"))?, "Cpus_allowed_list:");
+            on_one &= cpus.is_some_and(|cpus| cpus.parse::<u32>().is_ok());
+        }
+        pinned |= on_one;
+    }
+    cell.stdin.take();
+    let ended = cell.wait_with_output()?;
+    let said_more = String::from_utf8_lossy(&ended.stderr);
+    // Where the kernel gives shared memory no huge pages the line says so.
+    let told = said_more.contains("huge pages");
+    if said == "works\n" && pinned && (huge > 0) != told {
+        return Ok(());
+    }
+    Err(format!("root: {said}{said_more}pinned: {pinned}, {huge} kB in huge pages").into())
 }
 
 /// A limit of what programs write is the program's, and not that of the cell's memory, unless it can't be raised.
