@@ -61,6 +61,8 @@ pub enum Which {
     Files,
     /// Many files of a directory of the host: names and attributes one by one, and tar, cp, find, chmod, git and rm.
     Tree,
+    /// What serving threads do for cells: by plain calls, by io_uring, and as a program in a cell sees it.
+    Service,
     /// Starting and ending programs, and doing nothing.
     Startup,
     /// Servers under load.
@@ -142,6 +144,7 @@ pub fn run(options: &Options) -> Result<()> {
             Which::Entry => entry(options, dir.path())?,
             Which::Files => files(options, dir.path())?,
             Which::Tree => tree(options)?,
+            Which::Service => service(options)?,
             Which::Startup => startup(options, dir.path())?,
             Which::Servers => servers(options, dir.path())?,
             Which::Boot => nucleus::boot(options, dir.path())?,
@@ -193,6 +196,59 @@ fn files(options: &Options, dir: &Path) -> Result<()> {
         let [mut linux, mut cell] = rates;
         Row::more(format!("{name}: open, read 32 KiB, close"), "1/s", &mut linux, &mut cell)
             .print(options.json);
+    }
+    Ok(())
+}
+
+/// An operation, and what one costs, ns.
+#[derive(Serialize)]
+struct Service {
+    name: String,
+    plain: f64,
+    ring: f64,
+    ring_of_eight: f64,
+    cell: f64,
+}
+
+/// On the file system that the tree is on; where io_uring is forbidden its columns are 0.
+fn service(options: &Options) -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("service-").tempdir_in(build::top().join("target"))?;
+    let program = compile("service", dir.path())?;
+    let seconds = (options.seconds / 10.0).to_string();
+    // By operation: of each round plain, by a ring, by one of eight, in the cell.
+    let mut times: Vec<(String, [Vec<f64>; 4])> = Vec::new();
+    for _ in 0..options.rounds {
+        for side in SIDES {
+            let text = output(side, dir.path(), &program, &[&seconds])?;
+            for (n, line) in text.lines().enumerate() {
+                let (name, figures) = line.split_once('\t').context("a line without figures")?;
+                let figures = figures.split('\t').map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+                if n == times.len() {
+                    times.push((name.to_owned(), Default::default()));
+                }
+                let into = match side {
+                    Side::Linux => &mut times[n].1[..3],
+                    Side::Cell => &mut times[n].1[3..],
+                };
+                into.iter_mut().zip(figures).for_each(|(into, figure)| into.push(figure));
+            }
+        }
+    }
+    for (name, figures) in times {
+        let [plain, ring, ring_of_eight, cell] = figures.map(|mut figures| median(&mut figures));
+        let row = Service { name, plain, ring, ring_of_eight, cell };
+        if options.json {
+            println!("{}", serde_json::to_string(&row)?);
+        } else {
+            println!(
+                "{:32} plain {:>9}  io_uring {:>9}  of eight {:>9}  in a cell {:>9} ns",
+                row.name,
+                number(row.plain),
+                number(row.ring),
+                number(row.ring_of_eight),
+                number(row.cell)
+            );
+        }
     }
     Ok(())
 }
