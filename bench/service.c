@@ -16,7 +16,7 @@
 
 enum { BATCH = 8, LARGE = 64 << 10, FILE_SIZE = 4 << 20 };
 
-static int ring, file, ends[2];
+static int ring, file, ends[BATCH][2];
 static unsigned *sq_tail, *sq_mask, *sq_array, *cq_head, *cq_tail;
 static struct io_uring_sqe *entries;
 static struct io_uring_cqe *done;
@@ -71,7 +71,7 @@ static long open_it(int n)
 }
 static long by_socket(int n)
 {
-	return send(ends[0], buffers[n], 64, 0) < 0 ? -1 : recv(ends[1], buffers[n], 64, 0);
+	return send(ends[n][0], buffers[n], 64, 0) < 0 ? -1 : recv(ends[n][1], buffers[n], 64, 0);
 }
 
 /* Enters `count` of them, and takes their answers. */
@@ -85,6 +85,8 @@ static void by_ring(const struct operation *o, int count)
 			entries[at].addr = (unsigned long)buffers[n];
 			entries[at].off = o->entry.fd == file ? place(n) : 0;
 		}
+		if (o->entry.opcode == IORING_OP_SEND || o->entry.opcode == IORING_OP_RECV)
+			entries[at].fd = ends[n][o->entry.opcode == IORING_OP_RECV];
 		if (o->entry.opcode == IORING_OP_STATX)
 			entries[at].off = (unsigned long)&told[n];
 		sq_array[at] = at;
@@ -111,7 +113,7 @@ static void rest_by_ring(const struct operation *o, int count)
 	if (o->plain == to_disk)
 		by_ring(&(struct operation){.name = "fdatasync", .entry = {.opcode = IORING_OP_FSYNC, .fd = file, .fsync_flags = IORING_FSYNC_DATASYNC}}, count);
 	if (o->plain == by_socket)
-		by_ring(&(struct operation){.name = "recv", .entry = {.opcode = IORING_OP_RECV, .fd = ends[1], .len = 64}, .buffer = 1}, count);
+		by_ring(&(struct operation){.name = "recv", .entry = {.opcode = IORING_OP_RECV, .len = 64}, .buffer = 1}, count);
 }
 
 static void measure(const struct operation *o, double seconds)
@@ -137,15 +139,16 @@ static void measure(const struct operation *o, double seconds)
 	printf("%s\t%.1f\t%.1f\t%.1f\n", o->name, times[0], times[1], times[2]);
 }
 
-static void connect_ends(void)
+static void connect_ends(int *pair)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t length = sizeof a;
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
 	if (bind(listener, (void *)&a, length) || listen(listener, 1) || getsockname(listener, (void *)&a, &length) ||
-	    connect(ends[0], (void *)&a, length) || (ends[1] = accept(listener, 0, 0)) < 0)
+	    connect(pair[0], (void *)&a, length) || (pair[1] = accept(listener, 0, 0)) < 0)
 		fail("a connection");
+	close(listener);
 }
 
 int main(int argc, char **argv)
@@ -155,7 +158,8 @@ int main(int argc, char **argv)
 	for (int n = 0; n < FILE_SIZE / LARGE; n++)
 		if (pwrite(file, buffers[0], LARGE, place(n)) != LARGE)
 			fail("file");
-	connect_ends();
+	for (int n = 0; n < BATCH; n++)
+		connect_ends(ends[n]);
 	make_ring();
 	unsigned long path = (unsigned long)"file";
 	const struct operation all[] = {
@@ -165,7 +169,7 @@ int main(int argc, char **argv)
 		{"pwrite of 4 KiB and fdatasync", to_disk, {.opcode = IORING_OP_WRITE, .fd = file, .len = 4096}, 1},
 		{"openat and close", open_it, {.opcode = IORING_OP_OPENAT, .fd = AT_FDCWD, .addr = path, .open_flags = O_RDONLY}, 0},
 		{"statx", look, {.opcode = IORING_OP_STATX, .fd = AT_FDCWD, .addr = path, .len = STATX_BASIC_STATS}, 0},
-		{"send and recv of 64 bytes", by_socket, {.opcode = IORING_OP_SEND, .fd = ends[0], .len = 64}, 1},
+		{"send and recv of 64 bytes", by_socket, {.opcode = IORING_OP_SEND, .len = 64}, 1},
 	};
 	for (size_t n = 0; n < sizeof all / sizeof *all; n++)
 		measure(&all[n], seconds);
