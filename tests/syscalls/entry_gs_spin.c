@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#ifndef BASE
 static unsigned long area[1024];
+#define BASE ((unsigned long)area)
+#endif
 static volatile int stop;
 
 static void *other(void *arg)
@@ -25,7 +28,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IONBF, 0);
 	puts("before");
 	pthread_create(&t, NULL, other, NULL);
-	_writegsbase_u64((unsigned long)area);
+	_writegsbase_u64(BASE);
 	while (!stop)
 		;
 	puts("after");

@@ -75,12 +75,12 @@ pub fn in_runtime(rip: u64) -> bool {
 }
 
 /// What a program did that no program of a cell may do, if it did: changed the GS base (`gs` is what
-/// it was then, else 0), left 64-bit mode (`user_code` is that code's selector), or made a call by the 32-bit gate.
-pub fn trespass(gs: u64, machine: &SigContext, user_code: u64, foreign_call: bool) -> Option<Upcall> {
+/// it was then, if that was another), left 64-bit mode (`user_code` is that code's selector), or made a call by the 32-bit gate.
+pub fn trespass(gs: Option<u64>, machine: &SigContext, user_code: u64, foreign_call: bool) -> Option<Upcall> {
     let code = machine.segments & 0xffff;
     let (kind, addr) = if code != user_code {
         (FaultKind::CodeSegment, code)
-    } else if gs != 0 {
+    } else if let Some(gs) = gs {
         (FaultKind::SegmentBase, gs)
     } else if foreign_call {
         (FaultKind::LegacyCall, machine.rax)

@@ -118,19 +118,22 @@ struct UContext {
 
 const SI_TIMER: i32 = -2;
 
+fn set_gs(base: u64) {
+    // SAFETY: the handler's: what it does by this base is behind it, or has not begun; FSGSBASE is required of the host.
+    unsafe { core::arch::asm!("wrgsbase {}", in(reg) base, options(nomem, nostack)) };
+}
+
 extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext) {
     // SAFETY: the host calls this on the alternate stack with valid pointers.
     let (me, info, machine) = unsafe { (by_stack(), &*info, &mut (*context).machine) };
     let core = me.core;
-    let mut gs: u64;
-    // SAFETY: reads and writes the GS base; FSGSBASE is required of the host.
-    unsafe {
-        core::arch::asm!("rdgsbase {}", out(reg) gs, options(nomem, nostack));
-        if gs != core as *const CoreLocal as u64 {
-            core::arch::asm!("wrgsbase {}", in(reg) core as *const CoreLocal as u64, options(nomem, nostack));
-        } else {
-            gs = 0;
-        }
+    let own = core as *const CoreLocal as u64;
+    let gs: u64;
+    // SAFETY: reads the GS base; FSGSBASE is required of the host.
+    unsafe { core::arch::asm!("rdgsbase {}", out(reg) gs, options(nomem, nostack)) };
+    let gs = (gs != own).then_some(gs);
+    if gs.is_some() {
+        set_gs(own);
     }
     let rip = machine.rip;
     if signal as u32 == SIGNAL {
@@ -171,8 +174,12 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
                 // SAFETY: on the signal stack, frame captured, mask set by that.
                 unsafe { leave_for_runtime(core, frame, upcall) }
             }
-            // Inside a handler on this same stack: it will look at the pending word.
-            None => return,
+            // Inside a handler on this same stack, which will look at the pending word. The host queues a signal of each timer, and may put
+            // this one before the other's first instruction: that one, too, is to see what base the program had.
+            None => {
+                gs.into_iter().for_each(set_gs);
+                return;
+            }
         }
     }
     if signal as u32 == linux::SIGTRAP && machine.rflags & FLAG_TF != 0 {

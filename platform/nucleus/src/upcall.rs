@@ -140,7 +140,7 @@ fn floating_point(bits: u32) -> i32 {
 /// Called by the entry code. Returns to go on with the registers in the trap.
 #[unsafe(no_mangle)]
 extern "C" fn atoll_trapped(core: &CoreLocal, trap: &mut SigContext, gs: u64, state: u64) {
-    let gs = if gs == core as *const CoreLocal as u64 { 0 } else { gs };
+    let gs = (gs != core as *const CoreLocal as u64).then_some(gs);
     let taken = || control().cores[core.id()].trap[TRAP_BUSY].store(0, Ordering::Release);
     let rip = trap.rip;
     trap.fpstate = state;
