@@ -7,7 +7,7 @@
 //! [`user`] copies to and from a program's memory and survives bad pointers;
 //! [`vm`] keeps a space's mappings and populates them, on the core that
 //! faults; what forks and programs of the same file share is counted by
-//! [`sharers`] and kept by [`texts`]. The crate calls the platform only to map, unmap and protect.
+//! [`sharers`] and kept by [`texts`]; [`slots`] finds a space's pages by their addresses. The crate calls the platform only to map, unmap and protect.
 #![no_std]
 
 extern crate alloc;
@@ -23,6 +23,7 @@ pub mod pages;
 mod poison;
 pub(crate) mod ready;
 pub mod sharers;
+pub(crate) mod slots;
 pub mod texts;
 pub mod user;
 pub mod vm;

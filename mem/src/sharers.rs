@@ -39,15 +39,20 @@ impl Sharers {
 
     /// One owner more for the chunk at `offset`. The caller is one.
     pub fn add(&self, offset: u64) {
-        if self.of(offset).is_none() {
-            let new = Box::into_raw(Box::new([const { AtomicU32::new(0) }; (BLOCK / CHUNK) as usize]));
-            let block = &self.0[(offset / BLOCK) as usize];
-            if block.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: nobody else has seen it.
-                drop(unsafe { Box::from_raw(new) });
-            }
+        let count = self.of(offset).unwrap_or_else(|| self.made(offset));
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The count of the chunk at `offset`, whose block had none yet.
+    #[cold]
+    fn made(&self, offset: u64) -> &AtomicU32 {
+        let new = Box::into_raw(Box::new([const { AtomicU32::new(0) }; (BLOCK / CHUNK) as usize]));
+        let block = &self.0[(offset / BLOCK) as usize];
+        if block.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(new) });
         }
-        self.of(offset).expect("made above").fetch_add(1, Ordering::Relaxed);
+        self.of(offset).expect("made above")
     }
 
     /// Has it other owners than the caller? "No" is so until the caller adds one, and what the others did has happened before.

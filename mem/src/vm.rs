@@ -39,6 +39,7 @@ use crate::heap::{
 };
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
+use crate::slots::Slots;
 use crate::texts::{self, Piece, Shape, Text, Texts};
 
 /// Pages that a space has before it takes memory by the block where that isn't touched in order: small programs touch little of
@@ -1054,7 +1055,7 @@ pub struct AddressSpace {
 
 struct Vm {
     areas: BTreeMap<u64, Area>,
-    slots: BTreeMap<u64, Slot>,
+    slots: Slots<Slot>,
     /// Pages that were brought in by colour, and their offsets in the cell's memory.
     coloured: BTreeMap<u64, u64>,
     brk_start: u64,
@@ -1419,7 +1420,7 @@ impl AddressSpace {
 
     /// Are there pages to move?
     pub fn lies_behind(&self, from: u64) -> bool {
-        self.lock().slots.values().any(|slot| slot.lies_behind(from))
+        self.lock().slots.iter().any(|(_, slot)| slot.lies_behind(from))
     }
 
     /// Unmaps what an object shows here, which faults in again from wherever it lies then. The caller runs in this space, and may hold
@@ -1675,7 +1676,7 @@ impl AddressSpace {
                         let of_file =
                             matches!(kind, Kind::File { .. }) && !area.access.contains(Access::WRITE);
                         for (at, slot) in vm.slots.range(from & !(SLOT - 1)..to) {
-                            let pages = (page_bits(*at, from, to) & slot.mapped).count_ones();
+                            let pages = (page_bits(at, from, to) & slot.mapped).count_ones();
                             let (bytes, by) =
                                 (u64::from(pages) * PAGE, memory().sharers().count(slot.offset()));
                             (if of_file { &mut all.file } else { &mut all.anonymous }).add(bytes, by);
@@ -1739,7 +1740,7 @@ impl AddressSpace {
     /// The first page of private memory in a range that is in place.
     pub fn next_in_place(&self, from: u64, end: u64) -> Option<u64> {
         let vm = self.lock();
-        let in_slots = vm.slots.range(from & !(SLOT - 1)..end).find_map(|(&s, slot)| {
+        let in_slots = vm.slots.range(from & !(SLOT - 1)..end).find_map(|(s, slot)| {
             let bits = slot.mapped & page_bits(s, from, end);
             (bits != 0).then(|| s + u64::from(bits.trailing_zeros()) * PAGE)
         });
@@ -1767,7 +1768,7 @@ impl Drop for AddressSpace {
     fn drop(&mut self) {
         // The space's process is gone or going; only its memory is to be given back.
         let vm = self.vm.get_mut();
-        for slot in vm.slots.values() {
+        for (_, slot) in vm.slots.iter() {
             slot.release();
             breathe();
         }
@@ -1784,7 +1785,7 @@ impl Vm {
     fn new(top: u64) -> Vm {
         Vm {
             areas: BTreeMap::new(),
-            slots: BTreeMap::new(),
+            slots: Slots::new(),
             coloured: BTreeMap::new(),
             brk_start: 0,
             brk: 0,
@@ -1982,7 +1983,7 @@ impl Vm {
     /// Makes what was closed ready again. False: it could not be, and is gone.
     fn open(&mut self, start: u64, end: u64) -> bool {
         for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
-            slot.clear(page_bits(*s, start, end));
+            slot.clear(page_bits(s, start, end));
             breathe();
         }
         // SAFETY: pages of this space's slots, all of which are mapped.
@@ -2032,7 +2033,7 @@ impl Vm {
     fn ready_heap(&mut self, start: u64, end: u64) {
         let next = self.areas.range(end..).next().map_or(self.top, |(s, _)| *s);
         let mut at = start & !(SLOT - 1);
-        if let Some(slot) = self.slots.get(&at).copied() {
+        if let Some(slot) = self.slots.get(at).copied() {
             let to = (at + SLOT).min(next);
             let bits = page_bits(at, start, to);
             // Where pages were shared, or are something else's, they fault in.
@@ -2043,7 +2044,7 @@ impl Vm {
             if show(at, &slot, bits, Access::READ | Access::WRITE).is_err() {
                 return;
             }
-            let slot = self.slots.get_mut(&at).expect("just looked at");
+            let slot = self.slots.get_mut(at).expect("just looked at");
             slot.mapped |= bits;
             slot.stale &= !bits;
             self.resident += u64::from(bits.count_ones());
@@ -2552,7 +2553,7 @@ impl Vm {
             let next = match &area.kind {
                 _ if area.direct => None,
                 Kind::Object { .. } => Some(from),
-                _ => self.slots.range(from & !(SLOT - 1)..area_end).next().map(|(at, _)| from.max(*at)),
+                _ => self.slots.range(from & !(SLOT - 1)..area_end).next().map(|(at, _)| from.max(at)),
             };
             let Some(at) = next else {
                 self.hand = area_end;
@@ -2599,7 +2600,7 @@ impl Vm {
         };
         let in_place = |s: u64| {
             let bits = page_bits(s, start, end);
-            let slot = self.slots.get(&s).filter(|slot| slot.mapped & bits == bits);
+            let slot = self.slots.get(s).filter(|slot| slot.mapped & bits == bits);
             slot.is_some_and(|slot| !slot.guarded && slot.held() == 0 && !slot.is_shared())
         };
         let mut slots = (start & !(SLOT - 1)..end).step_by(SLOT as usize);
@@ -2611,7 +2612,7 @@ impl Vm {
         }
         if lazy {
             for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
-                slot.clear(page_bits(*s, start, end));
+                slot.clear(page_bits(s, start, end));
             }
             self.ready.add(start, end);
         } else {
@@ -2644,8 +2645,8 @@ impl Vm {
     fn release_slots(&mut self, start: u64, end: u64) {
         self.release_coloured(start, end);
         let resident = &mut self.resident;
-        let empty = self.slots.extract_if(start & !(SLOT - 1)..end, |s, slot| {
-            let bits = page_bits(*s, start, end) & slot.mapped;
+        let empty = |s, slot: &mut Slot| {
+            let bits = page_bits(s, start, end) & slot.mapped;
             slot.mapped &= !bits;
             slot.kept &= !bits;
             slot.clean &= !bits;
@@ -2656,11 +2657,11 @@ impl Vm {
                 slot.drop_pages(bits);
             }
             slot.mapped == 0
-        });
-        for (_, slot) in empty {
+        };
+        self.slots.take_if(start & !(SLOT - 1)..end, empty, |slot| {
             slot.release();
             breathe();
-        }
+        });
     }
 
     /// Has `f` change the access to pages.
@@ -2884,6 +2885,8 @@ impl Vm {
         self.next_ready = SLOT;
         let mut guards = Protecting::new();
         let mut budget = if hot.is_empty() { 0 } else { COPIED_AT_FORK };
+        // In order, as they come, so that no place has to be looked for.
+        let mut slots: Vec<(u64, Slot)> = Vec::new();
         for (&start, area) in &self.areas {
             if area.at_fork.omitted {
                 continue;
@@ -2897,12 +2900,13 @@ impl Vm {
             if area.at_fork.wiped {
                 continue;
             }
-            for (&s, slot) in self.slots.range(start & !(SLOT - 1)..area.end) {
+            for (s, slot) in self.slots.range(start & !(SLOT - 1)..area.end) {
                 let bits = page_bits(s, start, area.end) & slot.mapped;
                 if bits == 0 {
                     continue;
                 }
-                let copy = child.slots.entry(s).or_insert_with(|| {
+                // Another area may have its beginning.
+                if slots.last().is_none_or(|(last, _)| *last != s) {
                     let mut is_hot = hot.iter().any(|at| at & !(SLOT - 1) == s);
                     let pages = slot.mapped.count_ones();
                     if !is_hot && pages <= budget && !slot.guarded && self.is_writable(s) {
@@ -2910,7 +2914,7 @@ impl Vm {
                         is_hot = true;
                     }
                     // What of it the child is to have is found out area by area.
-                    match is_hot.then(|| copy_of(slot)) {
+                    let copy = match is_hot.then(|| copy_of(slot)) {
                         Some(Ok(copy)) => {
                             Slot { mapped: 0, stale: u16::MAX, kept: 0, clean: 0, idle: 0, ..copy }
                         }
@@ -2919,8 +2923,10 @@ impl Vm {
                             let stale = slot.mapped | slot.stale;
                             Slot { mapped: 0, stale, guarded: true, kept: 0, clean: 0, idle: 0, ..*slot }
                         }
-                    }
-                });
+                    };
+                    slots.push((s, copy));
+                }
+                let (_, copy) = slots.last_mut().expect("it was looked at, or has just been made");
                 copy.mapped |= bits;
                 copy.stale &= !bits;
                 child.resident += u64::from(bits.count_ones());
@@ -2934,8 +2940,9 @@ impl Vm {
             }
             breathe();
         }
+        child.slots = slots.into_iter().collect();
         child.peak = child.resident;
-        for slot in self.slots.values_mut() {
+        for (_, slot) in self.slots.iter_mut() {
             // What was copied and could not be used can be read again, and is looked at like any other when it is written to.
             slot.guarded |= slot.is_shared() || slot.idle != 0;
             slot.idle = 0;
@@ -2944,7 +2951,7 @@ impl Vm {
         if let Err(e) = self.made(guards) {
             // Some may still be written to: nothing may be shared, and the next fork has to guard all.
             drop(child);
-            self.slots.values_mut().for_each(|slot| slot.guarded = false);
+            self.slots.iter_mut().for_each(|(_, slot)| slot.guarded = false);
             return Err(e);
         }
         self.copy_coloured(child.vm.get_mut())?;
@@ -2996,7 +3003,7 @@ impl Vm {
                 unsafe { platform().map(start, area.end - start, access, backing)? };
             }
             // Those without access, too: changes of access find them in place.
-            for (&s, slot) in self.slots.range_mut(start & !(SLOT - 1)..area.end) {
+            for (s, slot) in self.slots.range_mut(start & !(SLOT - 1)..area.end) {
                 let mut allowed = slot.allowed(access);
                 // The others may have let go of it since.
                 slot.guarded &= !allowed.contains(Access::WRITE);
@@ -3025,7 +3032,7 @@ impl Vm {
     fn runs(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
         let mut runs: Vec<(u64, u64, u64)> = Vec::new();
         for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
-            add_runs(&mut runs, *s, slot.frame, slot.mapped & page_bits(*s, start, end));
+            add_runs(&mut runs, s, slot.frame, slot.mapped & page_bits(s, start, end));
         }
         runs
     }
@@ -3034,7 +3041,7 @@ impl Vm {
     fn protect_slots(&mut self, start: u64, end: u64, access: Access, runs: &mut Protecting) {
         for (s, slot) in self.slots.range_mut(start & !(SLOT - 1)..end) {
             slot.guarded = slot.allowed(access) != access;
-            runs.add_slot(*s, slot, page_bits(*s, start, end), access);
+            runs.add_slot(s, slot, page_bits(s, start, end), access);
         }
         for at in self.coloured.range(start..end).map(|(at, _)| *at) {
             runs.add(at, 1, access);
@@ -3086,7 +3093,7 @@ impl Vm {
             return false;
         }
         let mut slots = self.slots.range_mut(start & !(SLOT - 1)..end).filter_map(|(s, slot)| {
-            let bits = page_bits(*s, start, end) & slot.mapped;
+            let bits = page_bits(s, start, end) & slot.mapped;
             (bits != 0).then_some((slot, bits))
         });
         let (Some((slot, bits)), None) = (slots.next(), slots.next()) else { return false };
@@ -3452,7 +3459,7 @@ impl Vm {
         by.is_multiple_of(SLOT)
             && bits == slot.mapped
             && (s + SLOT <= new || s >= end)
-            && !self.slots.contains_key(&s.wrapping_add(by))
+            && !self.slots.contains(s.wrapping_add(by))
     }
 
     /// Takes chunks for those pages of `[old, old + len)` that will be copied when they move to `new`. ENOMEM: there are not so many.
@@ -3461,7 +3468,7 @@ impl Vm {
         let mut next = old & !(SLOT - 1);
         while !shared
             && next < old + len
-            && let Some((&s, slot)) = self.slots.range(next..old + len).next()
+            && let Some((s, slot)) = self.slots.range(next..old + len).next()
         {
             next = s + SLOT;
             let bits = page_bits(s, old, old + len) & slot.mapped;
@@ -3481,9 +3488,8 @@ impl Vm {
 
     /// Gives back the chunks of slots in a range that have no pages.
     fn drop_empty(&mut self, start: u64, end: u64) {
-        for (_, slot) in self.slots.extract_if(start & !(SLOT - 1)..end, |_, slot| slot.mapped == 0) {
-            slot.release();
-        }
+        let range = start & !(SLOT - 1)..end;
+        self.slots.take_if(range, |_, slot| slot.mapped == 0, Slot::release);
     }
 
     /// Moves the pages of `[old, old + len)`, which are not mapped any more, to `new`, where chunks have been taken for those that
@@ -3492,7 +3498,7 @@ impl Vm {
         let by = new.wrapping_sub(old);
         let mut batch = Batch::default();
         let slots: Vec<(u64, Slot)> =
-            self.slots.range(old & !(SLOT - 1)..old + len).map(|(s, v)| (*s, *v)).collect();
+            self.slots.range(old & !(SLOT - 1)..old + len).map(|(s, v)| (s, *v)).collect();
         for (s, slot) in slots {
             let bits = page_bits(s, old, old + len) & slot.mapped;
             if bits == 0 {
@@ -3501,7 +3507,7 @@ impl Vm {
             // What the host refuses faults in.
             if self.moves_whole(s, &slot, bits, by, new, new + len) {
                 let target = s.wrapping_add(by);
-                self.slots.remove(&s);
+                self.slots.remove(s);
                 let moved = Slot { guarded: false, kept: 0, clean: 0, idle: 0, ..slot };
                 self.slots.insert(target, moved);
                 let _ = show_in(&mut batch, target, &moved, bits, access);
@@ -3510,7 +3516,7 @@ impl Vm {
             for page in (0..16u64).filter(|page| bits & 1 << page != 0) {
                 let to = s.wrapping_add(page * PAGE).wrapping_add(by);
                 let (slot_to, page_to) = (to & !(SLOT - 1), to % SLOT / PAGE);
-                let there = self.slots.get_mut(&slot_to).expect("a chunk was taken for it");
+                let there = self.slots.get_mut(slot_to).expect("a chunk was taken for it");
                 let from = memory().address(slot.offset() + page * PAGE);
                 let dest = memory().address(there.offset() + page_to * PAGE);
                 // SAFETY: both pages are this space's, and mapped nowhere; they differ.
@@ -3528,7 +3534,7 @@ impl Vm {
 
     /// The chunk of a slot, taken now if there is none.
     fn slot_frame(&mut self, slot: u64) -> Result<u32> {
-        match self.slots.get(&slot) {
+        match self.slots.get(slot) {
             Some(s) => Ok(s.frame),
             None => self.take_slot(slot).map(|s| s.frame),
         }
@@ -3554,7 +3560,7 @@ impl Vm {
 
     /// Gives a slot whose chunk others show, too, a chunk of its own with the same contents, which may be written to.
     fn own_slot(&mut self, s: u64) -> Result<()> {
-        let Some(old) = self.slots.get(&s).copied().filter(Slot::is_shared) else { return Ok(()) };
+        let Some(old) = self.slots.get(s).copied().filter(Slot::is_shared) else { return Ok(()) };
         let block = s & !(BLOCK - 1);
         if (self.is_in_too_many_pieces() || self.is_copied_in_part(block)) && self.own_block(block)? {
             return Ok(());
@@ -3583,8 +3589,8 @@ impl Vm {
         }
         let mut slots = 0;
         let mut expected = None;
-        for (s, slot) in &self.slots {
-            slots += u64::from(expected != Some((*s, u64::from(slot.frame), slot.guarded)));
+        for (s, slot) in self.slots.iter() {
+            slots += u64::from(expected != Some((s, u64::from(slot.frame), slot.guarded)));
             slots += if slot.held() != 0 && slot.held() != slot.mapped { 2 } else { 0 };
             expected = Some((s + SLOT, u64::from(slot.frame) + SLOT / PAGE, slot.guarded));
         }
@@ -3615,14 +3621,14 @@ impl Vm {
         // What is this space's alone, other threads may be writing to: from here on they wait for its lock.
         let mut guards = Protecting::new();
         for (s, slot) in self.slots.range(block..block + BLOCK).filter(|(_, slot)| !slot.is_shared()) {
-            guards.add(*s, slot.mapped, unwritable(access));
+            guards.add(s, slot.mapped, unwritable(access));
         }
         if self.made(guards).is_err() {
             give_pages(offset, BLOCK_ORDER);
             return Ok(false);
         }
         for n in 0..BLOCK / SLOT {
-            let old = self.slots.get(&(block + n * SLOT)).copied().unwrap_or_default();
+            let old = self.slots.get(block + n * SLOT).copied().unwrap_or_default();
             old.copy_to(offset + n * SLOT);
             Slot::new(((offset + n * SLOT) / PAGE) as u32, 0).clear(!old.mapped);
             self.count_resident(u64::from((!old.mapped).count_ones()));
@@ -3649,10 +3655,10 @@ impl Vm {
         let to = (s + AROUND * SLOT).min(area.end);
         let mut runs = Protecting::new();
         for (at, slot) in self.slots.range_mut(from..to) {
-            let bits = page_bits(*at, start, area.end) & slot.mapped;
+            let bits = page_bits(at, start, area.end) & slot.mapped;
             if slot.guarded && bits == slot.mapped && !slot.is_shared() {
                 slot.guarded = false;
-                runs.add_slot(*at, slot, bits, area.access);
+                runs.add_slot(at, slot, bits, area.access);
             }
         }
         // What the host keeps as it was faults again.
@@ -3661,7 +3667,7 @@ impl Vm {
 
     /// Is this page in a slot, and mapped?
     fn is_in_slot(&self, addr: u64) -> bool {
-        let slot = self.slots.get(&(addr & !(SLOT - 1)));
+        let slot = self.slots.get(addr & !(SLOT - 1));
         slot.is_some_and(|slot| slot.mapped & 1 << (addr % SLOT / PAGE) != 0)
     }
 
@@ -3673,7 +3679,7 @@ impl Vm {
     /// Where a page that is in place lies in the cell's memory.
     fn offset_of(&self, addr: u64) -> Option<u64> {
         let in_slot =
-            || self.slots.get(&(addr & !(SLOT - 1))).map(|slot| slot.offset() + page_down(addr % SLOT));
+            || self.slots.get(addr & !(SLOT - 1)).map(|slot| slot.offset() + page_down(addr % SLOT));
         self.coloured.get(&page_down(addr)).copied().or_else(in_slot)
     }
 
@@ -3733,7 +3739,7 @@ impl Vm {
                 self.fault_coloured(at, access, colours, true)?;
             }
             let (_, area) = self.area_at(at).expect("as above");
-            let guarded = self.slots.get(&(at & !(SLOT - 1))).is_some_and(|slot| slot.guarded);
+            let guarded = self.slots.get(at & !(SLOT - 1)).is_some_and(|slot| slot.guarded);
             if !area.allows(need) || !self.is_mapped(at) || write && guarded {
                 self.fault(at, write, false)?;
             }
@@ -3753,7 +3759,7 @@ impl Vm {
         if area.colours.is_some() {
             return at + PAGE;
         }
-        match self.slots.get(&(at & !(SLOT - 1))) {
+        match self.slots.get(at & !(SLOT - 1)) {
             Some(slot) if self.is_mapped(at) => {
                 at + u64::from((slot.mapped >> (at % SLOT / PAGE)).trailing_ones()) * PAGE
             }
@@ -3890,7 +3896,7 @@ impl Vm {
     /// Is the last page of the slot before this one in place, in the same area?
     fn is_behind_last(&self, s: u64, start: u64) -> bool {
         let before = s.checked_sub(SLOT).filter(|before| before + SLOT > start);
-        before.and_then(|before| self.slots.get(&before)).is_some_and(|slot| slot.mapped >> 15 != 0)
+        before.and_then(|before| self.slots.get(before)).is_some_and(|slot| slot.mapped >> 15 != 0)
     }
 
     /// Takes memory for some slots, a power of two, with what an area shows `at` bytes behind its start: zeroes, or a file's bytes. None: there is
@@ -3946,7 +3952,7 @@ impl Vm {
             return Ok(());
         }
         let page = 1u16 << (addr % SLOT / PAGE);
-        let mut slot = self.slots.get(&s).copied();
+        let mut slot = self.slots.get(s).copied();
         if let Some(there) = slot {
             let is_there = there.mapped & page != 0;
             let whole = page_bits(s, start.max(s), area.end) & there.mapped == there.mapped;
@@ -3976,7 +3982,7 @@ impl Vm {
                 if is_there {
                     return Ok(());
                 }
-                slot = self.slots.get(&s).copied();
+                slot = self.slots.get(s).copied();
             }
         }
         // Memory that grows upwards is taken ahead, up to 256 KiB at once, and not into the next block, which may come as a whole.
@@ -3985,7 +3991,7 @@ impl Vm {
             Kind::Anonymous => {
                 paging != Paging::Usual
                     || area.end - start <= SPARSE
-                    || self.slots.contains_key(&s.wrapping_sub(SLOT))
+                    || self.slots.contains(s.wrapping_sub(SLOT))
             }
             Kind::File { .. } => self.is_behind_last(s, start),
             Kind::Object { .. } => false,
@@ -3993,7 +3999,7 @@ impl Vm {
         let ahead = if grows && paging != Paging::Demand && s >= start && slot.is_none() {
             let mut n = 1;
             let end = area.end.min(block + BLOCK);
-            let is_next = |at: u64| !self.slots.contains_key(&at) && area.has_in_memory(at - start);
+            let is_next = |at: u64| !self.slots.contains(at) && area.has_in_memory(at - start);
             while n < 4 && s + (n + 1) * SLOT <= end && is_next(s + n * SLOT) {
                 n += 1;
             }
@@ -4028,12 +4034,12 @@ impl Vm {
         if have & page != 0 || wanted == have {
             // In place already: another thread was faster, or the host lost it.
             let guarded = slot.allowed(area.access) != area.access;
-            self.slots.get_mut(&s).expect("just looked at").guarded = guarded;
+            self.slots.get_mut(s).expect("just looked at").guarded = guarded;
             return self.put_pages(s, &slot, have, area.access);
         }
         let mut missing = wanted & !have;
         slot.clear(slot.stale & missing);
-        let there = self.slots.get_mut(&s).expect("just looked at");
+        let there = self.slots.get_mut(s).expect("just looked at");
         there.stale &= !missing;
         // What comes now may be written to.
         there.guarded = false;
@@ -4051,14 +4057,14 @@ impl Vm {
                 }
                 if (at..at + len).contains(&addr) && addr >= at + page_up(n) {
                     // Beyond the end of the file, or unreadable. What was read is not mapped: it is not for what comes next.
-                    self.slots.get_mut(&s).expect("made above").drop_pages(wanted & !have);
+                    self.slots.get_mut(s).expect("made above").drop_pages(wanted & !have);
                     return Err(Denied::Bus);
                 }
                 // Pages beyond the end stay away.
                 missing |= page_bits(s, at, at + page_up(n));
             }
         }
-        let there = self.slots.get_mut(&s).expect("made above");
+        let there = self.slots.get_mut(s).expect("made above");
         there.mapped |= missing;
         let slot = *there;
         self.count_resident(u64::from(missing.count_ones()));
@@ -4069,10 +4075,10 @@ impl Vm {
     /// whole one can take the place? Only while much is free: it may bring what is never used.
     fn goes_on(&self, addr: u64, start: u64) -> bool {
         let (s, block) = (addr & !(SLOT - 1), addr & !(BLOCK - 1));
-        let in_order = s - block <= JOINED_MAX && s >= start + SLOT && !self.slots.contains_key(&s) && {
+        let in_order = s - block <= JOINED_MAX && s >= start + SLOT && !self.slots.contains(s) && {
             // The one before, or all of the block that lie before.
             let from = if s == block { s - SLOT } else { block };
-            let there = self.slots.range(from..block + BLOCK).map(|(at, _)| *at);
+            let there = self.slots.range(from..block + BLOCK).map(|(at, _)| at);
             from >= start && there.eq((from..s).step_by(SLOT as usize))
         };
         in_order && memory().is_mostly_free()
@@ -4081,7 +4087,7 @@ impl Vm {
     /// Is so much of a block there, of a program that isn't small, that a whole one is to take its place, now that this slot is touched
     /// for the first time? Not where it goes downwards, as stacks do.
     fn is_dense(&self, block: u64, s: u64) -> bool {
-        let is_there = |at: u64| self.slots.contains_key(&at);
+        let is_there = |at: u64| self.slots.contains(at);
         let downwards = || is_there(s + SLOT) && !is_there(s.wrapping_sub(SLOT));
         self.resident >= BLOCKS_AFTER
             && !is_there(s)
@@ -4094,7 +4100,7 @@ impl Vm {
         let (_, area) = self.area_at(addr)?;
         let own = area.pager.as_ref().filter(|own| own.pager.is_open())?;
         let page = 1 << (addr % SLOT / PAGE);
-        let slot = self.slots.get(&(addr & !(SLOT - 1))).filter(|slot| slot.mapped & page != 0);
+        let slot = self.slots.get(addr & !(SLOT - 1)).filter(|slot| slot.mapped & page != 0);
         let kept = match slot {
             Some(slot) => own.writes && write && slot.kept & page != 0,
             None => false,
@@ -4114,7 +4120,7 @@ impl Vm {
     /// through some ten pages. So the first write is noted for the page, the next one near by for the slot, and once some slots of a block
     /// were written to all over, for the block: who writes to much of it comes by few faults.
     fn note(&mut self, told: Told, s: u64, page: u16, start: u64, area: &Area) -> Result<()> {
-        let mut slot = self.slots[&s];
+        let mut slot = self.slots[s];
         let bits = page_bits(s, start, area.end) & slot.mapped;
         let block = s & !(BLOCK - 1);
         let (from, to, bits) = if *told.of(&mut slot) & bits == bits && !self.is_in_too_many_pieces() {
@@ -4127,9 +4133,9 @@ impl Vm {
         let mut runs = Protecting::new();
         for (s, slot) in self.slots.range_mut(from.max(start & !(SLOT - 1))..to.min(area.end)) {
             let held = told.of(slot);
-            let now = *held & page_bits(*s, start, area.end) & bits;
+            let now = *held & page_bits(s, start, area.end) & bits;
             *held &= !now;
-            runs.add_slot(*s, slot, now, area.access);
+            runs.add_slot(s, slot, now, area.access);
         }
         self.made(runs)
     }
@@ -4171,7 +4177,7 @@ impl Vm {
                 let (is_guarded, mapped) = (slot.guarded, slot.mapped);
                 let held = told.of(slot);
                 let word = &mut pages_told[((s - first) / SLOT) as usize];
-                let here = page_bits(*s, from, to);
+                let here = page_bits(s, from, to);
                 let bits = here & mapped & (!*held | *word);
                 *held |= bits;
                 *word = *word & !here | bits;
@@ -4181,7 +4187,7 @@ impl Vm {
                 }
                 // The chunk is shared, and nobody can write to it, or its program can't.
                 if told == Told::Accessed || !is_guarded && area.access.contains(Access::WRITE) {
-                    runs.add_slot(*s, slot, bits, area.access);
+                    runs.add_slot(s, slot, bits, area.access);
                 }
             }
             breathe();
@@ -4238,7 +4244,7 @@ impl Vm {
     fn drop_zeroes(&mut self, start: u64, end: u64) {
         let mut zeroes: Vec<(u64, u64)> = Vec::new();
         for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
-            for page in (0..16).filter(|page| slot.mapped & page_bits(*s, start, end) & 1 << page != 0) {
+            for page in (0..16).filter(|page| slot.mapped & page_bits(s, start, end) & 1 << page != 0) {
                 if slot.is_zero(page) {
                     let at = s + page * PAGE;
                     match zeroes.last_mut() {
@@ -4289,7 +4295,7 @@ impl Vm {
         let access = area.access;
         let s = at & !(SLOT - 1);
         let wanted = page_bits(s, at, at + len);
-        let there = self.slots.get(&s).map_or(0, |slot| slot.mapped & wanted);
+        let there = self.slots.get(s).map_or(0, |slot| slot.mapped & wanted);
         // Those before the first that is there.
         let bits = wanted & page_mask(u64::from(there.trailing_zeros()).min(SLOT / PAGE));
         let len = u64::from(bits.count_ones()) * PAGE;
@@ -4298,11 +4304,11 @@ impl Vm {
         }
         self.drop_spare(at, at + len);
         self.own_slot(s)?;
-        if !self.slots.contains_key(&s) {
+        if !self.slots.contains(s) {
             // The next pages come one by one, too, or never.
             self.take_slot_of(s, take_pages_dirty, u16::MAX)?;
         }
-        let slot = self.slots.get_mut(&s).expect("just made");
+        let slot = self.slots.get_mut(s).expect("just made");
         match from {
             // SAFETY: the pages are this slot's and not mapped yet; the others are the caller's.
             Some(from) => unsafe {
@@ -4329,10 +4335,10 @@ impl Vm {
             let area = &self.areas[&a];
             let (from, to) = (a.max(start), area.end.min(end));
             for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
-                let bits = page_bits(*s, from, to) & slot.mapped;
+                let bits = page_bits(s, from, to) & slot.mapped;
                 let changed = if kept { bits & !slot.kept } else { bits & slot.kept };
                 slot.kept ^= changed;
-                runs.add_slot(*s, slot, changed, area.access);
+                runs.add_slot(s, slot, changed, area.access);
             }
             breathe();
         }
@@ -4393,12 +4399,12 @@ impl Vm {
         known: &mut NewPlaces,
     ) -> Result<(usize, Option<u64>)> {
         self.drop_spare(0, USER_MAX);
-        let found = self.slots.range(at..).filter(|(_, slot)| slot.lies_behind(from)).map(|(s, _)| *s);
+        let found = self.slots.range(at..u64::MAX).filter(|(_, slot)| slot.lies_behind(from)).map(|(s, _)| s);
         let found: Vec<u64> = found.take(most + 1).collect();
         let (mut moved, mut next) = (0, 0);
         for s in found.iter().copied().take(most) {
             // It may have gone with the block before it, or while this thread let others have the core.
-            if s < next || !self.slots.get(&s).is_some_and(|slot| slot.lies_behind(from)) {
+            if s < next || !self.slots.get(s).is_some_and(|slot| slot.lies_behind(from)) {
                 continue;
             }
             next = s + self.move_chunks(s, known)?;
@@ -4410,14 +4416,14 @@ impl Vm {
 
     /// Moves the chunk of a slot elsewhere, with those of its whole block if they make one. Value: bytes of slots.
     fn move_chunks(&mut self, s: u64, known: &mut NewPlaces) -> Result<u64> {
-        let slot = self.slots[&s];
+        let slot = self.slots[s];
         if slot.is_shared() {
             self.move_shared(s, known)?;
             return Ok(SLOT);
         }
         let is_block = s.is_multiple_of(BLOCK) && slot.offset().is_multiple_of(BLOCK);
         let follows = |n: u64| {
-            let other = self.slots.get(&(s + n * SLOT));
+            let other = self.slots.get(s + n * SLOT);
             other.is_some_and(|o| o.frame == slot.frame + (n as u32) * 16 && !o.is_shared())
         };
         let whole = is_block && (1..BLOCK / SLOT).all(follows);
@@ -4468,7 +4474,7 @@ impl Vm {
 
     /// Moves the chunk of a slot that others show, too, to where all of them are going to show it.
     fn move_shared(&mut self, s: u64, known: &mut NewPlaces) -> Result<()> {
-        let old = self.slots[&s];
+        let old = self.slots[s];
         let offset = known.place_of(&old)?;
         memory().sharers().add(offset);
         let mut new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
@@ -4520,10 +4526,10 @@ impl Vm {
             let area = &self.areas[&a];
             let (from, to) = (a.max(start), area.end.min(end));
             for (s, slot) in self.slots.range(from & !(SLOT - 1)..to) {
-                let bits = slot.mapped & page_bits(*s, from, to);
+                let bits = slot.mapped & page_bits(s, from, to);
                 for (bits, access) in slot.by_access(bits, area.access) {
                     for (first, len) in spans(bits) {
-                        add(*s + first * PAGE, len * PAGE, access);
+                        add(s + first * PAGE, len * PAGE, access);
                     }
                 }
             }
@@ -4740,7 +4746,7 @@ impl Vm {
     fn own_text(&mut self, from: u64, to: u64, offset: u64, file: &Arc<dyn Mappable>) -> Result<()> {
         let mut s = from & !(SLOT - 1);
         while s < to {
-            let taken = self.slots.range(s..to).next().map_or(to, |(s, _)| *s);
+            let taken = self.slots.range(s..to).next().map_or(to, |(s, _)| s);
             let n = (taken - s).div_ceil(SLOT).min(BLOCK / SLOT);
             let order = CHUNK_ORDER + n.next_power_of_two().trailing_zeros();
             if n > 1
@@ -4761,7 +4767,7 @@ impl Vm {
         // What is there already (a part of the file that was made ours before) stays as it is.
         let mut fresh: Vec<(u64, u64, u64)> = Vec::new();
         for (s, slot) in self.slots.range(from & !(SLOT - 1)..to) {
-            add_runs(&mut fresh, *s, slot.frame, page_bits(*s, from, to) & !slot.mapped);
+            add_runs(&mut fresh, s, slot.frame, page_bits(s, from, to) & !slot.mapped);
         }
         for (addr, len, at) in fresh {
             let n = read_pages(&**file, addr - from + offset, at, len)? as u64;
@@ -4771,7 +4777,7 @@ impl Vm {
             // SAFETY: a user range; the pages are this space's slots'.
             unsafe { platform().map(addr, len, Access::READ | Access::POPULATE, backing)? };
             for (s, slot) in self.slots.range_mut(addr & !(SLOT - 1)..addr + len) {
-                slot.mapped |= page_bits(*s, addr, addr + len);
+                slot.mapped |= page_bits(s, addr, addr + len);
             }
             self.count_resident(len / PAGE);
         }
@@ -4989,6 +4995,9 @@ fn page_mask(n: u64) -> u16 {
 
 /// The pages of a slot that lie in `[start, end)`.
 fn page_bits(slot: u64, start: u64, end: u64) -> u16 {
+    if start <= slot && end.saturating_sub(slot) >= SLOT {
+        return u16::MAX;
+    }
     let from = start.saturating_sub(slot).min(SLOT) / PAGE;
     let to = end.saturating_sub(slot).min(SLOT).div_ceil(PAGE);
     if to <= from { 0 } else { page_mask(to) & !page_mask(from) }
