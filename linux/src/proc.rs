@@ -426,6 +426,15 @@ fn task_of(pid: u32, tid: u32) -> Result<(Arc<Process>, Arc<Task>)> {
     Ok((p, t))
 }
 
+/// The ids in its directory `task`: the first one stays there until somebody waits for the process.
+fn tasks_of(p: &Process) -> Vec<u32> {
+    let mut ids: Vec<u32> = p.tasks.lock().iter().map(|t| t.tid()).collect();
+    if !ids.contains(&p.pid) {
+        ids.push(p.pid);
+    }
+    ids
+}
+
 impl Node {
     fn entry(&self) -> Option<&Entry> {
         match self.what {
@@ -924,7 +933,8 @@ impl Inode for Node {
             }
             What::Tasks(pid) => {
                 let tid = parse_number(name).ok_or(Errno::ENOENT)?;
-                find_task(tid).filter(|t| t.process.pid == pid).map(|_| What::Pid(pid, tid))
+                let process = find_process(pid).ok_or(Errno::ENOENT)?;
+                tasks_of(&process).contains(&tid).then_some(What::Pid(pid, tid))
             }
             What::PidFile(p, t, _) if self.kind() == FileType::Directory => {
                 let link = NAMESPACES.iter().position(|(name, ..)| *name == text);
@@ -1001,8 +1011,8 @@ impl Inode for Node {
             }
             What::Tasks(pid) => {
                 let p = find_process(pid).ok_or(Errno::ENOENT)?;
-                for t in p.tasks.lock().iter() {
-                    all.push((u64::from(t.tid()), number(t.tid()), What::Pid(pid, t.tid())));
+                for tid in tasks_of(&p) {
+                    all.push((u64::from(tid), number(tid), What::Pid(pid, tid)));
                 }
             }
             What::PidFile(p, t, _) if self.kind() == FileType::Directory => {

@@ -257,6 +257,7 @@ static void zombies(void)
 		waitid(P_PID, child, &info, WEXITED | WNOWAIT);
 		tell(child, "stat");
 		tell(child, "comm");
+		P(state_of(child, child) == 'Z');
 		waitpid(child, 0, 0);
 	}
 	char dir[] = "/tmp/zombiesXXXXXX", path[64];
