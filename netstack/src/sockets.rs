@@ -100,6 +100,15 @@ pub(crate) struct Datagrams {
     pub(crate) queued: usize,
     /// A flow for each interface that was sent through.
     pub(crate) out: Vec<usize>,
+    /// What was sent with MSG_MORE, and where to: the beginning of the next datagram.
+    pub(crate) held: Option<(IpEndpoint, Vec<u8>)>,
+}
+
+impl Datagrams {
+    /// Bytes of memory that it has.
+    pub(crate) fn memory(&self) -> usize {
+        self.queued + self.held.as_ref().map_or(0, |(_, bytes)| bytes.len())
+    }
 }
 
 pub(crate) struct Datagram {

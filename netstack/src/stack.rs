@@ -748,7 +748,7 @@ impl Inner {
                 }
             }
             Role::Datagram(d) => {
-                self.give_back(d.queued);
+                self.give_back(d.memory());
                 for f in d.out {
                     if let Some(outbox) = self.flows.get_mut(f).and_then(Flow::outbox_mut) {
                         outbox.owner = None;
@@ -917,7 +917,7 @@ impl Inner {
         }
         match self.sockets.get(n).ok_or(Errno::EBADF)?.kind {
             Kind::Tcp => self.send_tcp(n, len, flags, f),
-            Kind::Udp => self.send_udp(n, len, addr, f),
+            Kind::Udp => self.send_udp(n, len, addr, flags, f),
         }
     }
 

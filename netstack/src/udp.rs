@@ -97,9 +97,14 @@ impl Inner {
         n: usize,
         len: usize,
         addr: Option<&[u8]>,
+        flags: u32,
         f: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<usize> {
-        if len > LONGEST {
+        let held = datagrams(self.sockets.get_mut(n).ok_or(Errno::EBADF)?)?.held.as_ref();
+        let (held_to, before) = held.map_or((None, 0), |(to, bytes)| (Some(*to), bytes.len()));
+        let whole = before + len;
+        if whole > LONGEST {
+            self.take_held(n);
             return Err(Errno::EMSGSIZE);
         }
         self.bind_datagrams(n)?;
@@ -109,7 +114,8 @@ impl Inner {
         };
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
         let peer = datagrams(s)?.peer;
-        let to = to.or(peer).ok_or(Errno::EDESTADDRREQ)?;
+        // All of a datagram goes where its beginning was to go.
+        let to = held_to.or(to).or(peer).ok_or(Errno::EDESTADDRREQ)?;
         if to.port == 0 {
             return Err(Errno::EINVAL);
         }
@@ -132,8 +138,9 @@ impl Inner {
             return Err(Errno::EACCES);
         }
         let headers = HEADERS[usize::from(matches!(to.addr, IpAddress::Ipv6(_)))];
-        if net != 0 && len + headers > self.nets[net].link.mtu() {
+        if net != 0 && whole + headers > self.nets[net].link.mtu() {
             // Packets are not split.
+            self.take_held(n);
             return Err(Errno::EMSGSIZE);
         }
         let port = self.sockets.get(n).ok_or(Errno::EBADF)?.local.port;
@@ -145,9 +152,15 @@ impl Inner {
         {
             return self.no_room(n);
         }
-        let mut bytes = alloc::vec![0; len];
-        if len > 0 && f(&mut bytes) < len {
+        let mut bytes = self.take_held(n);
+        bytes.resize(whole, 0);
+        if len > 0 && f(&mut bytes[before..]) < len {
             return Err(Errno::EFAULT);
+        }
+        if flags & net::MSG_MORE != 0 {
+            self.reserve(whole)?;
+            datagrams(self.sockets.get_mut(n).ok_or(Errno::EBADF)?)?.held = Some((to, bytes));
+            return Ok(len);
         }
         match out {
             None => {
@@ -167,6 +180,14 @@ impl Inner {
             }
         }
         Ok(len)
+    }
+
+    /// Takes what was sent with MSG_MORE.
+    fn take_held(&mut self, n: usize) -> Vec<u8> {
+        let held = self.sockets.get_mut(n).and_then(|s| datagrams(s).ok()?.held.take());
+        let bytes = held.map_or(Vec::new(), |(_, bytes)| bytes);
+        self.give_back(bytes.len());
+        bytes
     }
 
     fn no_room(&mut self, n: usize) -> Result<usize> {

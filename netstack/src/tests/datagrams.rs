@@ -194,3 +194,33 @@ fn a_datagram_that_cannot_be_copied_stays() {
     assert_eq!(sim.calls(0).send(s, 5, Some(&to("127.0.0.1:53")), 0, &mut |_| 4), Err(Errno::EFAULT));
     assert_eq!(receive(&mut sim.calls(0), s, 100, 0), Err(Errno::EAGAIN));
 }
+
+#[test]
+fn a_datagram_in_pieces() {
+    let sim = Sim::new(1, Wire::GOOD);
+    let (s, other) = (udp(&sim, 0, Some("0.0.0.0:53")), udp(&sim, 0, Some("0.0.0.0:54")));
+    let c = udp(&sim, 0, None);
+    let send = |len: usize, at: &str, flags| {
+        sim.calls(0).send(c, len, Some(&to(at)), flags, &mut |b| {
+            b.fill(len as u8);
+            b.len()
+        })
+    };
+    let before = sim.calls(0).usage().0;
+    assert_eq!(send(2, "127.0.0.1:53", net::MSG_MORE), Ok(2));
+    assert_eq!(send(1, "127.0.0.1:54", net::MSG_MORE), Ok(1));
+    assert_eq!(receive(&mut sim.calls(0), s, 100, 0), Err(Errno::EAGAIN));
+    // The first one said where to.
+    assert_eq!(send(3, "127.0.0.1:54", 0), Ok(3));
+    assert_eq!(receive(&mut sim.calls(0), s, 100, 0).unwrap(), [2, 2, 1, 3, 3, 3]);
+    assert_eq!(receive(&mut sim.calls(0), other, 100, 0), Err(Errno::EAGAIN));
+    // One that becomes too long is gone.
+    assert_eq!(send(60_000, "127.0.0.1:53", net::MSG_MORE), Ok(60_000));
+    assert_eq!(send(6000, "127.0.0.1:53", 0), Err(Errno::EMSGSIZE));
+    assert_eq!(sim.calls(0).usage().0, before);
+    assert_eq!(send(1, "127.0.0.1:53", 0), Ok(1));
+    assert_eq!(receive(&mut sim.calls(0), s, 100, 0).unwrap(), [1]);
+    assert_eq!(send(60_000, "127.0.0.1:53", net::MSG_MORE), Ok(60_000));
+    sim.calls(0).close(c).unwrap();
+    assert_eq!(sim.calls(0).usage().0, before);
+}
