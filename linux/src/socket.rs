@@ -294,16 +294,21 @@ impl SocketFile {
         };
         match self.way() {
             Way::Stream(s) => {
+                let all = flags & net::MSG_WAITALL != 0;
                 let mut len = 0;
-                loop {
-                    match self.receive_stream(s, sink, nonblock, pass) {
-                        Ok(0) => break,
-                        Ok(n) => len += n,
-                        Err(_) if len > 0 => break,
-                        Err(e) => return Err(e),
-                    }
-                    if flags & net::MSG_WAITALL == 0 || flags & net::MSG_PEEK != 0 || sink.left() == 0 {
-                        break;
+                if all && flags & net::MSG_PEEK != 0 {
+                    len = self.peek_all(s, sink, nonblock, pass)?;
+                } else {
+                    loop {
+                        match self.receive_stream(s, sink, nonblock, pass) {
+                            Ok(0) => break,
+                            Ok(n) => len += n,
+                            Err(_) if len > 0 => break,
+                            Err(e) => return Err(e),
+                        }
+                        if !all || sink.left() == 0 {
+                            break;
+                        }
                     }
                 }
                 let from = match &self.inner {
@@ -386,6 +391,19 @@ impl SocketFile {
         let n = self.in_turn(nonblock, false, || s.receive(sink, flags))?;
         Self::booked(false, n);
         Ok(n)
+    }
+
+    /// Looks at what is there until that fills the sink, no more comes, or it has waited long enough.
+    fn peek_all(&self, s: &dyn StreamHandle, sink: &mut Sink, nonblock: bool, flags: u32) -> Result<usize> {
+        let (whole, mut len) = (sink.left(), 0);
+        let r = self.in_turn(nonblock, false, || {
+            // Before it looks: what has come since then may be more. None goes past a mark of urgent data.
+            let over = s.ready() & (poll::RDHUP | poll::HUP | poll::ERR | poll::PRI) != 0;
+            sink.rewind();
+            len = s.receive(sink, flags)?;
+            if len == whole || len == 0 || over { Ok(len) } else { Err(Errno::EAGAIN) }
+        });
+        if len > 0 { Ok(len) } else { r }
     }
 
     /// Sends. `to`: where, for sockets that are not connected.

@@ -118,6 +118,11 @@ macro_rules! common {
                 self.at.left = self.at.left.min(n);
             }
 
+            /// Begins once more, as if nothing had been transferred.
+            pub fn rewind(&mut self) {
+                self.at = Cursor::new(self.at.left + self.at.done);
+            }
+
             /// The program's address that was not there, if a transfer stopped for that.
             pub fn take_fault(&mut self) -> Option<u64> {
                 self.at.fault.take()

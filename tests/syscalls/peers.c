@@ -60,7 +60,7 @@ static int full(int s)
 // What happens to a socket a little later.
 struct later {
 	int fd;
-	enum { DRAIN, CLOSE, ACCEPT } what;
+	enum { DRAIN, CLOSE, ACCEPT, MORE } what;
 	pthread_t thread;
 };
 static void *act(void *p)
@@ -78,6 +78,11 @@ static void *act(void *p)
 		break;
 	case ACCEPT:
 		close(accept(l->fd, 0, 0));
+		break;
+	case MORE:
+		send(l->fd, "q", 1, 0);
+		sleep_ms(40);
+		send(l->fd, "rstu", 4, 0);
 	}
 	return 0;
 }
@@ -457,6 +462,128 @@ static void backlog(void)
 	}
 }
 
+static void pair_of(int domain, int type, int s[2])
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = in;
+	socklen_t len = sizeof in;
+	if (domain == AF_UNIX) {
+		socketpair(AF_UNIX, type, 0, s);
+		return;
+	}
+	for (int i = 0; i < 2; i++)
+		bind(s[i] = socket(AF_INET, type, 0), (void *)&own, sizeof own);
+	if (type == SOCK_STREAM)
+		listen(s[1], 1);
+	getsockname(s[1], (void *)&in, &len);
+	connect(s[0], (void *)&in, sizeof in);
+	if (type == SOCK_DGRAM) {
+		getsockname(s[0], (void *)&in, &len);
+		connect(s[1], (void *)&in, sizeof in);
+		return;
+	}
+	int l = s[1];
+	s[1] = accept(l, 0, 0);
+	close(l);
+}
+// In two pieces.
+static long put(int s, const char *what, int flags)
+{
+	size_t len = strlen(what);
+	struct iovec v[2] = {{(void *)what, len / 2}, {(void *)what + len / 2, len - len / 2}};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+	return sendmsg(s, &m, flags);
+}
+static void get(int s, size_t most, int flags)
+{
+	char b[16] = {0};
+	struct iovec v[2] = {{b, most / 2}, {b + most / 2, most - most / 2}};
+	struct msghdr m = {.msg_iov = v, .msg_iovlen = 2, .msg_flags = -1};
+	errno = 0;
+	long n = recvmsg(s, &m, flags);
+	printf("%zu with %#x: %ld %s '%s'", most, flags, n, err_(errno), b);
+	// Without a message they stay as they were.
+	printf(n < 0 ? "\n" : ", %#x\n", m.msg_flags);
+}
+static void flags(void)
+{
+	static const struct { int domain, type; } kinds[] = {
+		{AF_UNIX, SOCK_STREAM}, {AF_UNIX, SOCK_SEQPACKET}, {AF_UNIX, SOCK_DGRAM}, {AF_INET, SOCK_STREAM}, {AF_INET, SOCK_DGRAM}};
+	signal(SIGPIPE, nothing);
+	for (int i = 0; i < 5; i++) {
+		int s[2], is_stream = kinds[i].type == SOCK_STREAM;
+		printf("-- flags, domain %d type %d\n", kinds[i].domain, kinds[i].type);
+		pair_of(kinds[i].domain, kinds[i].type, s);
+		get(s[1], 4, MSG_DONTWAIT);
+		get(s[1], 4, MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL);
+		V(put(s[0], "ab", MSG_EOR | MSG_NOSIGNAL | MSG_DONTWAIT));
+		V(put(s[0], "cdef", MSG_DONTROUTE | MSG_CONFIRM));
+		// A network of a cell's own has its time.
+		sleep_ms(20);
+		get(s[1], 1, MSG_PEEK);
+		get(s[1], 1, MSG_PEEK | MSG_TRUNC);
+		get(s[1], 4, MSG_PEEK);
+		get(s[1], 9, MSG_PEEK | MSG_DONTWAIT);
+		get(s[1], 4, MSG_WAITALL);
+		get(s[1], 4, MSG_WAITALL | MSG_DONTWAIT);
+		get(s[1], 4, MSG_WAITALL | MSG_DONTWAIT);
+		SECTION("more comes");
+		V(put(s[0], "gh", MSG_MORE));
+		V(put(s[0], "ij", MSG_MORE));
+		V(put(s[0], "kl", 0));
+		get(s[1], 6, MSG_WAITALL);
+		get(s[1], 6, MSG_DONTWAIT);
+		get(s[1], 6, MSG_DONTWAIT);
+		SECTION("all is waited for, until there is no more time, and until the end");
+		timeout(s[1], SO_RCVTIMEO, 200);
+		V(put(s[0], "mn", 0));
+		get(s[1], 5, MSG_WAITALL | MSG_PEEK);
+		get(s[1], 5, MSG_WAITALL);
+		get(s[1], 5, MSG_WAITALL);
+		timeout(s[1], SO_RCVTIMEO, 0);
+		if (is_stream) {
+			V(put(s[0], "op", 0));
+			struct later *l = later(s[0], MORE);
+			get(s[1], 5, MSG_WAITALL | MSG_PEEK);
+			done(l);
+			get(s[1], 7, MSG_WAITALL);
+			l = later(s[0], CLOSE);
+			get(s[1], 5, MSG_WAITALL);
+			done(l);
+		} else {
+			close(s[0]);
+		}
+		SECTION("nobody is there");
+		for (int n = 0; n < 3; n++) {
+			hits = 0;
+			long r = put(s[1], "x", n ? 0 : MSG_NOSIGNAL);
+			// A connection hears of it by what comes of the first ones.
+			if (!is_stream || kinds[i].domain == AF_UNIX)
+				printf("%ld %s, signals %d\n", r, r < 0 ? err_(errno) : "", hits);
+			sleep_ms(20);
+		}
+		hits = 0;
+		if (is_stream) {
+			V(put(s[1], "x", MSG_NOSIGNAL));
+			P(hits);
+			V(put(s[1], "x", 0));
+			P(hits);
+		}
+		close(s[1]);
+		pair_of(kinds[i].domain, kinds[i].type, s);
+		SECTION("no room");
+		if (kinds[i].domain == AF_UNIX) {
+			P(full(s[0]));
+			V(put(s[0], "xy", MSG_DONTWAIT));
+			V(put(s[0], "xy", MSG_DONTWAIT | MSG_MORE));
+			struct later *l = later(s[1], DRAIN);
+			V(put(s[0], "xy", MSG_NOSIGNAL));
+			done(l);
+		}
+		close(s[0]);
+		close(s[1]);
+	}
+}
+
 int main(void)
 {
 	alarm(20);
@@ -469,5 +596,6 @@ int main(void)
 	unread();
 	selecting();
 	backlog();
+	flags();
 	return 0;
 }
