@@ -45,7 +45,10 @@ const PARTS: &[Part] = &[
         crate::syscalls::check()
     }),
     ("assertions", "a runtime that checks itself runs a few of them", assertions),
-    ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
+    ("entry", "the runtime's file, and an upcall at every instruction of entry and resume", || {
+        cases("image")?;
+        cases("entry")
+    }),
     ("frozen", "a core that stands still keeps no other one from its work", || {
         need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
         cases("frozen")
