@@ -454,7 +454,7 @@ pub fn compare(
     }
     for server in &mut running {
         // Fills caches and branch predictors; does not count.
-        server.load(1.0, pipeline)?;
+        server.load(seconds.min(1.0), pipeline)?;
     }
     for _ in 0..rounds {
         for (server, loads) in running.iter_mut().zip(&mut loads) {

@@ -10,6 +10,13 @@ pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the project").to_path_buf()
 }
 
+/// The `atoll` that [`all`] makes. It is found from where this program is, so that copies of both work elsewhere.
+pub fn atoll() -> PathBuf {
+    let own = std::env::current_exe().ok();
+    let target = own.as_deref().and_then(Path::parent).and_then(Path::parent);
+    target.map_or_else(|| top().join("target"), Path::to_path_buf).join("release/atoll")
+}
+
 /// Runs a command of the project's, with its output to the terminal.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}").replace('"', "");

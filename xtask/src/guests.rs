@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use atoll_supervisor::pack::Packer;
 
-use crate::build::{run, top};
+use crate::build::{atoll, run, top};
 use crate::servers::Side;
 use crate::system::{find, is_root, need};
 
@@ -163,7 +163,7 @@ impl Workshop {
                 "cell bench\n cores {cores}\n memory 512M\n device net0\n device console\n run {run}\n"
             );
             fs::write(dir.join("machine.conf"), text)?;
-            let mut build = Command::new(top().join("target/release/atoll"));
+            let mut build = Command::new(atoll());
             build.args(["image", "build"]).arg(dir.join("machine.conf")).arg("--output").arg(&dir);
             run_quietly(&mut build)?;
             let (kernel, initrd) = (dir.join("nucleus"), dir.join("module.tar"));

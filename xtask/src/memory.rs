@@ -233,7 +233,7 @@ fn allocator(options: &Options, dir: &Path) -> Result<()> {
 /// Linux as it is and with huge pages asked for, beside a cell and one that unmaps lazily, in turns.
 fn compare(options: &Options, dir: &Path, program: &str, arguments: &[&str]) -> Result<()> {
     let huge = [arguments, &["huge"]].concat();
-    let atoll = build::top().join("target/release/atoll").display().to_string();
+    let atoll = build::atoll().display().to_string();
     let volume = format!("{0}:{0}", dir.display());
     let lazy = ["run", "--lazy-unmap", "--memory", "2G", "--volume", &volume, "--", program];
     let lazy = [&lazy[..], arguments].concat();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::build::top;
+use crate::build::atoll;
 use crate::system::cpu_seconds;
 
 /// Where a server runs.
@@ -33,7 +33,7 @@ pub fn command(side: Side, dir: &Path, program: &str, arguments: &[String]) -> C
             c
         }
         Side::Cell => {
-            let mut c = Command::new(top().join("target/release/atoll"));
+            let mut c = Command::new(atoll());
             c.args(["run", "--memory", "2G", "--volume"])
                 .arg(format!("{0}:{0}", dir.display()))
                 .arg("--workdir")

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::build::{self, cargo, run};
+use crate::servers::Kind;
 use crate::system::need;
 
 /// What of the tests to run.
@@ -60,7 +61,9 @@ const PARTS: &[Part] = &[
     }),
     ("processes", "processes come and go, and leave nothing behind", || {
         cases("processes")?;
-        cases("command_line")
+        cases("command_line")?;
+        need(&[Kind::Memcached.needs(), Kind::Redis.needs()].concat())?;
+        cases("try_it")
     }),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("inspect", "live cells are looked at from outside", || cases("inspect")),

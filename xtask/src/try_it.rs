@@ -14,6 +14,15 @@ pub struct Options {
     /// One JSON object a row.
     #[arg(long)]
     json: bool,
+    /// Rounds of each side.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Length of one round of load, seconds; memcached's is one at least.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Takes what `cargo xtask build` has made, without building.
+    #[arg(long)]
+    built: bool,
 }
 
 /// Tries it.
@@ -26,17 +35,20 @@ pub fn run(options: &Options) -> Result<()> {
     for kind in [Kind::Memcached, Kind::Redis] {
         system::need(kind.needs())?;
     }
-    if !options.json {
-        println!("Building Atoll (a minute or two the first time) ...");
+    if !options.built {
+        if !options.json {
+            println!("Building Atoll (a minute or two the first time) ...");
+        }
+        build::all(true)?;
     }
-    build::all(true)?;
     let dir = tempfile::Builder::new().prefix("atoll-try-").tempdir()?;
     if !options.json {
         println!(
             "Each server runs as a Linux process and, the same binary, in a cell; clients load them in turns."
         );
     }
-    let mut port = 17_600;
+    // Others may try it at the same time.
+    let mut port = 17_600 + (std::process::id() % 100) as u16 * 8;
     let mut rows = Vec::new();
     for (name, kind, pipeline) in [
         ("memcached, 90 % get, 1 KiB", Kind::Memcached, 1),
@@ -46,7 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
         if !options.json {
             println!("Loading {name} ...");
         }
-        rows.extend(compare(name, kind, pipeline, 3, 3.0, dir.path(), &mut port)?);
+        rows.extend(compare(name, kind, pipeline, options.rounds, options.seconds, dir.path(), &mut port)?);
     }
     for row in &rows {
         row.print(options.json);

@@ -12,7 +12,8 @@ use atoll_supervisor::registry;
 
 pub use atoll_supervisor::books::Snapshot;
 
-use super::{Bench, atoll};
+use super::Bench;
+use crate::build::atoll;
 use crate::system::{Counted, cpu_seconds_with_ended, find};
 
 /// How long a cell may take to start.

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::Bench;
 use super::overhead::{
     Books, LOADS, Ratio, build_without_books, each_load, keeps, needs, runtime_without_books,
 };
-use super::{Bench, atoll};
-use crate::build;
+use crate::build::{self, atoll};
 use crate::guests::{Guest, INSTRUCTIONS_PER_US, Workshop};
 use crate::system::{find, median, need};
 

@@ -146,7 +146,7 @@ impl Bench<'_> {
         fs::write(&file, lines)?;
         for measure in measures {
             let drawn = to.join(format!("{name}-{measure}.svg"));
-            let mut command = Command::new(atoll());
+            let mut command = Command::new(build::atoll());
             command.args(["stat", "--from"]).arg(&file).arg("--plot").arg(drawn).args(["--measure", measure]);
             let output = command.output()?;
             if !output.status.success() {
@@ -155,10 +155,6 @@ impl Bench<'_> {
         }
         Ok(())
     }
-}
-
-fn atoll() -> PathBuf {
-    build::top().join("target/release/atoll")
 }
 
 /// Measures.
