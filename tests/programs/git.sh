@@ -1,4 +1,4 @@
-# git on a repository of its own, with the commands that need no second process.
+# git: work in a repository; packs; then clones, by path and through the processes of a transport, fetch and push between them.
 # needs: git
 # timeout: 120
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_PAGER=cat HOME=$DIR
@@ -36,4 +36,33 @@ mv pack-*.pack pack-*.idx .git/objects/pack/; g prune-packed; g unpack-objects -
 rm .git/objects/info/commit-graph; g log --oneline other | wc -l; g cat-file --batch-check --batch-all-objects | wc -l
 git fsck --strict > /dev/null 2>&1 && echo 'whole, says git on the host'
 g format-patch -1 --stdout | sed -n '1,5p'; g apply --check /dev/null; g nosuch; g -C nowhere status; g checkout nosuchbranch
-rm -rf .git
+# What follows runs other processes of git's: packing, sending and receiving.
+counts() { g -C "$1" count-objects -v | grep -v size; g -C "$1" fsck --full --strict --no-progress; }
+g clone -q . path; g clone -q --no-local -b other --depth 1 "file://$DIR" shallow; g clone -q --bare "file://$DIR" bare.git
+g -C path log --oneline --all --graph | sed "s/^/  /"; g -C path status -sb; g -C shallow log --oneline --decorate; g -C bare.git branch -v
+# An object that two share has two names.
+find path/.git/objects -type f -links 2 | wc -l
+g -C shallow fetch -q --unshallow; g -C shallow rev-list --count HEAD; counts shallow
+p() { g -C path "$@"; }
+p remote -v; p remote add bare "$DIR/bare.git"; p remote set-url origin "file://$DIR"; p fetch bare; p remote show -n bare
+for n in $(seq 60); do seq $n 400 > path/src/push$n; done
+p add .; p commit -q -m 'to push'; p push bare main; p push --porcelain bare HEAD~1:refs/heads/old v2; p push -q -u bare main:new/topic; p push bare :old
+p reset -q --hard HEAD~1; echo differs > path/differs; p add .; p commit -q -m differs
+p push bare main; p push --force-with-lease bare main; p push --atomic --mirror "file://$DIR/bare.git"; p ls-remote bare
+# What is pushed is seen by hooks, which may refuse it.
+printf '#!/bin/sh\nwhile read old new ref; do echo "received $ref"; case $ref in *forbidden) exit 1;; esac; done\n' > bare.git/hooks/pre-receive
+printf '#!/bin/sh\necho "updated $*"\n' > bare.git/hooks/post-update; chmod +x bare.git/hooks/*-*e
+p push bare main:refs/heads/forbidden; p push bare main:refs/heads/allowed
+g fetch -q "file://$DIR/bare.git" 'refs/heads/*:refs/remotes/bare/*'; g log --oneline bare/allowed | sed -n 1,2p
+g pull -q --no-rebase --no-edit ./path main; g log --oneline --graph | sed -n 1,4p
+g -C shallow pull -q --rebase "$DIR" main; g -C shallow status -sb
+g gc -q --prune=now; counts .; g -C bare.git gc -q --aggressive --prune=now; counts bare.git; g repack -adfq --window=20; counts .
+g bundle create -q all.bundle --all; g clone -q all.bundle bundled; g -C bundled rev-list --all --count; g bundle verify -q all.bundle
+g worktree add -q aside topic; ls aside | sed -n 1,3p; g worktree list | awk '{ print $2, $3 }'; g submodule status
+p bisect start HEAD HEAD~2; p bisect run sh -c 'test ! -e differs' | grep -c 'first bad commit'
+GIT_SEQUENCE_EDITOR='sed -i s/^pick/reword/' GIT_EDITOR='sed -i 1s/$/,reworded/' g -C bundled rebase -q -i --root | grep reworded; g -C bundled log --format=%s | sed -n 1,3p
+# A pack that is damaged is found out.
+pack=$(echo bare.git/objects/pack/*.pack); chmod u+w "$pack"; printf XXXX | dd of="$pack" bs=1 seek=2000 conv=notrunc status=none
+g -C bare.git fsck --no-progress | grep -o 'status [1-9]\|pack checksum mismatch'
+g clone -q --no-local bare.git none | grep -ao 'status [0-9]*'; test -e none || echo 'none left'
+rm -rf .git path shallow bare.git bundled aside all.bundle
