@@ -3,6 +3,8 @@
 
 use std::mem::offset_of;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, CoreArea, Descriptor};
 use atoll_abi::layout::{CONTROL, DIRECT_MAP, RUNTIME_BASE};
-use atoll_supervisor::confine::ALLOWED;
+use atoll_supervisor::confine::{ALLOWED, landlock};
 use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, children, run, top};
 
 fn main() {
@@ -30,6 +32,7 @@ fn main() {
     trials.push(Trial::test("room_for_descriptors", room_for_descriptors));
     trials.push(Trial::test("same_session", same_session));
     trials.push(Trial::test("each_way_by_itself", each_way_by_itself));
+    trials.push(Trial::test("landlock_by_itself", landlock_by_itself));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -111,6 +114,57 @@ fn lacks(pid: i32, filters: u32, root: bool) -> Option<String> {
         check(empty, "an empty root");
     }
     (!lacks.is_empty()).then(|| format!("process {pid} lacks {}", lacks.join(", ")))
+}
+
+/// what the host's Landlock alone denies to whom a cell's rules are set for. Nothing outside of a process tells that it has them, so this
+/// sets them for a thread of its own, which is held in no other way.
+fn landlock_by_itself() -> Result<(), Failed> {
+    const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
+    // SAFETY: asks for a number.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, LANDLOCK_CREATE_RULESET_VERSION) };
+    if version < 1 {
+        eprintln!("the host has no Landlock: nothing is shown");
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("file");
+    std::fs::write(&file, "")?;
+    let tcp = TcpListener::bind("127.0.0.1:0")?;
+    let at = tcp.local_addr()?;
+    let name = SocketAddr::from_abstract_name(format!("atoll-landlock-{}", std::process::id()))?;
+    let _abstract = UnixListener::bind_addr(&name)?;
+    let other = Command::new("/bin/sleep").arg("1000").spawn().map(Victim)?;
+    let tries = || {
+        // SAFETY: a signal that does nothing, to a child that is not waited for.
+        let signal = unsafe { libc::kill(other.0.id() as i32, 0) };
+        let signal = if signal == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+        // From which of Landlock's versions it is denied.
+        [
+            ("reading", 1, std::fs::read(&file).map(drop)),
+            ("listing", 1, std::fs::read_dir(dir.path()).map(drop)),
+            ("making", 1, std::fs::write(dir.path().join("new"), "")),
+            ("removing", 1, std::fs::remove_file(&file).and_then(|()| std::fs::write(&file, ""))),
+            ("running", 1, Command::new("/bin/true").status().map(drop)),
+            ("connecting", 4, std::net::TcpStream::connect(at).map(drop)),
+            ("binding", 4, TcpListener::bind("127.0.0.1:0").map(drop)),
+            ("an abstract name", 6, UnixStream::connect_addr(&name).map(drop)),
+            ("a signal", 6, signal),
+        ]
+    };
+    let tried = std::thread::scope(|s| s.spawn(|| (tries(), landlock(), tries())).join());
+    let (before, holds, after) = tried.map_err(|_| "it panicked")?;
+    if !holds {
+        return Err("the rules are not enforced".into());
+    }
+    let wrong = before.iter().filter(|(_, _, r)| r.is_err()).map(|(what, ..)| format!("{what} before"));
+    let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+    let passes = after
+        .iter()
+        .filter(|(_, since, r)| version >= *since && !r.as_ref().is_err_and(denied))
+        .map(|(what, _, r)| format!("{what}: {r:?}"));
+    let wrong: Vec<String> = wrong.chain(passes).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
 }
 
 /// A cell that does nothing.
