@@ -24,6 +24,9 @@ fn main() {
         Trial::test("directories_in_memory", directories_in_memory),
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
+        Trial::test("what_can_be_written", what_can_be_written),
+        Trial::test("the_name_of_the_host", the_name_of_the_host),
+        Trial::test("calls_that_are_not_there", calls_that_are_not_there),
         Trial::test("no_thread_to_be_had", no_thread_to_be_had),
         Trial::test("root_in_a_container", root_in_a_container),
         Trial::test("as_root_and_as_nobody", as_root_and_as_nobody),
@@ -381,6 +384,75 @@ fn a_root_is_left_as_it_was() -> Done {
     left.sort();
     if outcome.stdout != "x\n" || left != ["bin"] {
         return Err(format!("{left:?}: {}{}", outcome.stdout, outcome.stderr).into());
+    }
+    Ok(())
+}
+
+/// The host's own root is read-only but for what the cell has of its own there, a directory as its root is not.
+fn what_can_be_written() -> Done {
+    let name = format!("atoll-written-{}", std::process::id());
+    let script = format!(
+        "for d in /etc /usr/bin / $HOME; do echo x >$d/{name}; rm -r $d/none; mkdir $d/{name}; done 2>&1 | grep -vc 'Read-only\\|none'
+         for d in /tmp /var/tmp /dev/shm; do echo x >$d/{name} && cat $d/{name}; done"
+    );
+    let outcome = ran(&["run", "--cores", "1", "--", "sh", "-c", &script])?;
+    let all = ["/etc", "/usr/bin", "/", "/tmp", "/var/tmp", "/dev/shm"];
+    let there: Vec<_> = all.iter().filter(|dir| std::path::Path::new(dir).join(&name).exists()).collect();
+    if outcome.stdout != "0\nx\nx\nx\n" || !there.is_empty() {
+        return Err(format!("on the host in {there:?}; {}{}", outcome.stdout, outcome.stderr).into());
+    }
+    let dir = tempfile::tempdir()?;
+    std::fs::create_dir_all(dir.path().join("etc"))?;
+    std::fs::copy("/bin/busybox", dir.path().join("busybox"))?;
+    let root = dir.path().display().to_string();
+    let script =
+        "echo own >/etc/own && echo x >/tmp/x && /busybox cat /etc/own /tmp/x && /busybox rm /busybox";
+    let outcome = ran(&["run", "--cores", "1", "--rootfs", &root, "--", "/busybox", "sh", "-c", script])?;
+    let own = std::fs::read_to_string(dir.path().join("etc/own")).unwrap_or_default();
+    let left = ["busybox", "tmp/x"].map(|file| dir.path().join(file).exists());
+    if outcome.stdout != "own\nx\n" || own != "own\n" || left != [false; 2] {
+        return Err(format!("{own:?} {left:?}: {}{}", outcome.stdout, outcome.stderr).into());
+    }
+    Ok(())
+}
+
+/// The cell's, or the host's own, whose root it has.
+fn the_name_of_the_host() -> Done {
+    let dir = tempfile::tempdir()?;
+    std::fs::copy("/bin/busybox", dir.path().join("busybox"))?;
+    let root = dir.path().display().to_string();
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    let busybox = ["/busybox", "uname", "-n"];
+    let cases: [(&[&str], &[&str], &str); 3] = [
+        (&["--name", "web-1"], &["sh", "-c", "uname -n; cat /proc/sys/kernel/hostname"], "web-1\nweb-1\n"),
+        (&[], &["uname", "-n"], &own),
+        (&["--rootfs", &root], &busybox, "atoll\n"),
+    ];
+    for (options, program, right) in cases {
+        let outcome = ran(&[&["run", "--cores", "1"], options, &["--"], program].concat())?;
+        if outcome.stdout != right {
+            return Err(format!("{options:?}: {}{}", outcome.stdout, outcome.stderr).into());
+        }
+    }
+    Ok(())
+}
+
+/// Each gives its error every time, and what a cell can't do at all one line, which names it.
+fn calls_that_are_not_there() -> Done {
+    // uselib, futex_wake, one that nobody has, and io_uring_setup, which a kernel may be built without.
+    const SCRIPT: &str = "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for number in 134, 454, 999, 425:
+    said = {(libc.syscall(number, 0, 0, 0, 0), ctypes.get_errno()) for _ in range(10000)}
+    print(number, said)
+";
+    let outcome = ran(&["run", "--cores", "1", "--", "python3", "-c", SCRIPT])?;
+    let errors: String = ["134", "454", "999", "425"].map(|n| format!("{n} {{(-1, 38)}}\n")).concat();
+    let lines = [("uselib", 134), ("futex_wake", 454), ("?", 999)]
+        .map(|(name, n)| format!("atoll: python3: system call {name} ({n}) is not supported: ENOSYS\n"));
+    if outcome.stdout != errors || outcome.stderr != lines.concat() {
+        return Err(format!("{}{}", outcome.stdout, outcome.stderr).into());
     }
     Ok(())
 }
