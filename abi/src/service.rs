@@ -172,7 +172,7 @@ pub enum Op {
 }
 
 /// Tables of /proc/net that a cell can read.
-pub const NET_TABLES: [&str; 14] = [
+pub const NET_TABLES: [&str; 15] = [
     "dev",
     "if_inet6",
     "route",
@@ -187,6 +187,7 @@ pub const NET_TABLES: [&str; 14] = [
     "sockstat",
     "sockstat6",
     "softnet_stat",
+    "fib_trie",
 ];
 
 /// What [`Op::Interface`] is asked for in place of a command.

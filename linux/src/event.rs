@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::process::{Process, find_process};
 use crate::quota::Held;
-use crate::types::{Itimerspec, Siginfo, SignalfdSiginfo, Timespec};
+use crate::types::{Itimerspec, Sigevent, Siginfo, SignalfdSiginfo, Timespec};
 use crate::{current, signal};
 
 fn limit(nonblock: bool) -> Limit {
@@ -415,10 +415,21 @@ impl File for SignalFd {
     }
 }
 
+/// How a timer tells (`sigevent(3type)`).
+pub const SIGEV_SIGNAL: i32 = 0;
+/// Not at all.
+pub const SIGEV_NONE: i32 = 1;
+/// As `SIGEV_SIGNAL`, here: threads are the C library's.
+pub const SIGEV_THREAD: i32 = 2;
+/// Added to another one: a thread.
+pub const SIGEV_THREAD_ID: i32 = 4;
+
 /// A POSIX timer (`timer_create(2)`).
 pub struct PosixTimer {
     /// Clock.
     pub clock: i32,
+    /// What it was to do.
+    pub event: Sigevent,
     timer: AnyTimer,
     overrun: AtomicU64,
     /// Itself, as one of the timers that there may be.
@@ -431,19 +442,18 @@ enum AnyTimer {
 }
 
 impl PosixTimer {
-    /// A timer that sends `signal` (0: nothing) with `value` to the process, or to one of its tasks.
+    /// A timer that does what `event` says, to the process or to one of its tasks.
     /// `cpu`: the processor time that it counts, if the clock is one of those.
-    #[allow(clippy::too_many_arguments, reason = "they are the system call's")]
     pub fn new(
         process: &Arc<Process>,
         id: i32,
         clock: i32,
         cpu: Option<CpuClock>,
-        signal: u32,
-        value: u64,
-        tid: Option<u32>,
+        event: Sigevent,
         held: Held,
     ) -> Self {
+        let (signal, value) = (if event.notify == SIGEV_NONE { 0 } else { event.signo as u32 }, event.value);
+        let tid = (event.notify & SIGEV_THREAD_ID != 0).then_some(event.tid as u32);
         let weak = Arc::downgrade(process);
         let call = move |times: u64| {
             let Some(p) = weak.upgrade().filter(|_| signal != 0) else { return Hold::UNTIL_RESUMED };
@@ -469,7 +479,20 @@ impl PosixTimer {
             })),
             None => AnyTimer::Wall(Timer::new(call)),
         };
-        PosixTimer { clock, timer, overrun: AtomicU64::new(0), held }
+        PosixTimer { clock, event, timer, overrun: AtomicU64::new(0), held }
+    }
+
+    /// How it tells, whom (`pid` or `tid`), and which task, if it is one.
+    pub fn notice(&self) -> (&'static str, &'static str, Option<u32>) {
+        let how = match self.event.notify & !SIGEV_THREAD_ID {
+            SIGEV_NONE => "none",
+            SIGEV_THREAD => "thread",
+            _ => "signal",
+        };
+        match self.event.notify & SIGEV_THREAD_ID {
+            0 => (how, "pid", None),
+            _ => (how, "tid", Some(self.event.tid as u32)),
+        }
     }
 
     /// Starts it, at a time of its clock (the monotonic one for those that follow real time), or stops it.

@@ -45,6 +45,7 @@ pub mod log;
 mod memory_policy;
 mod pi;
 pub mod proc;
+mod proc_memory;
 mod proc_net;
 pub mod process;
 pub mod ptrace;

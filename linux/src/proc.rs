@@ -41,7 +41,7 @@ use crate::syscalls::process::start_ticks;
 use crate::syscalls::process_vm::{may_look_at, read_memory, write_memory};
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::{aio, cgroup, core_dump, current, log, proc_net, ptrace};
+use crate::{aio, cgroup, core_dump, current, log, proc_memory, proc_net, ptrace};
 
 /// Makes a file's contents.
 type Text = fn() -> String;
@@ -86,6 +86,10 @@ enum What {
     Namespace(u32, u32, usize),
     /// What it leads to.
     NamespaceItself(u32, u32, usize),
+    /// A file in /proc/PID/attr, or /proc/PID/task/TID/attr if the second is not zero.
+    Attribute(u32, u32, usize),
+    /// A link in /proc/PID/map_files: what is mapped from the one address to the other.
+    Mapped(u32, u64, u64),
     /// A control group, by its class.
     Group(u32),
     /// A file of it.
@@ -301,10 +305,16 @@ enum PidText {
     /// Of what was used: by a process, its tasks that ended and the children that it waited for included, or by a task. Of one that has
     /// ended, too.
     Used(fn(&Usage) -> String),
-    /// Something of each mapping, a part at a time: as maps does, or `full` as smaps.
-    Areas {
-        full: bool,
-    },
+    /// Something of each mapping, a part at a time.
+    Areas(As),
+}
+
+/// What is told of a mapping: what the file of that name does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum As {
+    Maps,
+    Smaps,
+    NumaMaps,
 }
 
 /// A file of /proc/PID.
@@ -327,23 +337,31 @@ static PID_FILES: &[PidFile] = pid_files! {
     "stat" PidText::Named(stat), false, true;
     "statm" PidText::Whole(statm), false, true;
     "status" PidText::Named(status), false, true;
-    "maps" PidText::Areas { full: false }, false, true;
-    "smaps" PidText::Areas { full: true }, false, true;
-    "smaps_rollup" PidText::Whole(smaps_rollup), false, false;
+    "maps" PidText::Areas(As::Maps), false, true;
+    "smaps" PidText::Areas(As::Smaps), false, true;
+    "smaps_rollup" PidText::Whole(smaps_rollup), false, true;
+    "numa_maps" PidText::Areas(As::NumaMaps), false, true;
     "limits" PidText::OfProcess(limits), false, true;
     "mounts" PidText::Whole(mounts), false, true;
     "mountinfo" PidText::Whole(mountinfo), false, true;
+    "mountstats" PidText::Whole(mountstats), true, false;
     "cgroup" PidText::Whole(cgroup_of), false, true;
+    "cpuset" PidText::Whole(|p, _| format!("{}\n", cgroup::path(p))), false, true;
     "oom_score" PidText::Whole(oom_score), false, true;
     "oom_score_adj" PidText::OfProcess(oom_score_adj), false, true;
+    "oom_adj" PidText::OfProcess(oom_adj), false, true;
     "io" PidText::Used(io), true, true;
     "wchan" PidText::Whole(wchan), false, true;
     "personality" PidText::OfProcess(personality), true, true;
     "timerslack_ns" PidText::Whole(timer_slack), false, false;
     "coredump_filter" PidText::Whole(dump_filter), false, false;
-    "uid_map" PidText::Whole(id_map), false, false;
-    "gid_map" PidText::Whole(id_map), false, false;
-    "setgroups" PidText::Whole(setgroups), false, false;
+    "uid_map" PidText::Whole(id_map), false, true;
+    "gid_map" PidText::Whole(id_map), false, true;
+    "projid_map" PidText::Whole(id_map), false, true;
+    "setgroups" PidText::Whole(setgroups), false, true;
+    "sched" PidText::Named(sched), false, true;
+    "timens_offsets" PidText::Whole(time_offsets), false, false;
+    "timers" PidText::OfProcess(timers), false, false;
     "loginuid" PidText::Whole(login_user), false, true;
     "sessionid" PidText::Whole(login_number), false, true;
     "schedstat" PidText::Whole(schedstat), false, true;
@@ -352,8 +370,28 @@ static PID_FILES: &[PidFile] = pid_files! {
 };
 
 /// Names of /proc/PID that are not simple texts.
-const PID_NAMES: &[&str] =
-    &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns", "mem", "net"];
+const PID_NAMES: &[&str] = &[
+    "cmdline",
+    "environ",
+    "auxv",
+    "comm",
+    "exe",
+    "cwd",
+    "root",
+    "fd",
+    "fdinfo",
+    "task",
+    "ns",
+    "mem",
+    "net",
+    "attr",
+    "map_files",
+    "pagemap",
+];
+/// Those that only a process has.
+const OF_WHOLE: [&str; 2] = ["task", "map_files"];
+/// What /proc/PID/attr has, for security modules, of which there is none: each is empty of meaning (EINVAL).
+const ATTRIBUTES: [&str; 6] = ["current", "prev", "exec", "fscreate", "keycreate", "sockcreate"];
 /// What /proc/PID/ns has (namespaces(7)): name, kind, number, and the kind as clone(2) has it. A cell has one of each, and its numbers are those of the first ones of a
 /// machine (`linux/proc_ns.h`): it is all that its programs see.
 const NAMESPACES: [(&str, &str, u64, u32); 10] = [
@@ -435,6 +473,18 @@ fn tasks_of(p: &Process) -> Vec<u32> {
     ids
 }
 
+/// A process's first task, if the current one may look into it.
+fn looked_at(pid: u32) -> Result<Arc<Task>> {
+    let (p, t) = task_of(pid, 0)?;
+    if current::try_current().is_some_and(|me| !may_look_at(me, &p)) { Err(Errno::EACCES) } else { Ok(t) }
+}
+
+/// May the current task open what is mapped by a link in map_files?
+fn may_follow_mapped() -> bool {
+    let may = |me: &Task| me.may(linux::CAP_SYS_ADMIN) || me.may(linux::CAP_CHECKPOINT_RESTORE);
+    current::try_current().is_none_or(may)
+}
+
 impl Node {
     fn entry(&self) -> Option<&Entry> {
         match self.what {
@@ -454,10 +504,10 @@ impl Node {
     /// A part of its contents, `from` where the one before said, and where the next one begins.
     fn part(&self, from: u64) -> Result<(Vec<u8>, Option<u64>)> {
         if let What::PidFile(pid, tid, n) = self.what
-            && let Some(PidText::Areas { full }) = PID_FILES.get(n).map(|file| &file.text)
+            && let Some(PidText::Areas(which)) = PID_FILES.get(n).map(|file| &file.text)
             && let Ok((_, t)) = task_of(pid, tid)
         {
-            let (text, next) = areas(&t, from, *full);
+            let (text, next) = areas(&t, from, *which);
             return Ok((text, next));
         }
         self.contents().map(|bytes| (bytes, None))
@@ -533,7 +583,7 @@ impl Node {
                 Ok(out.into_bytes())
             }
             What::Interface(number, Of::File(n)) => interfaces::attribute(number, n),
-            What::NamespaceItself(..) => Err(Errno::EINVAL),
+            What::NamespaceItself(..) | What::Attribute(..) => Err(Errno::EINVAL),
             What::GroupFile(class, n) => {
                 Ok((cgroup::FILES[n].text)(&Group::of(class).ok_or(Errno::ENODEV)?).into_bytes())
             }
@@ -555,22 +605,10 @@ impl Node {
                 t.set_name(&bytes[..end]);
                 Ok(())
             }
-            What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "oom_score_adj" => {
-                let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
-                let value: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
-                if !(-1000..=1000).contains(&value) {
-                    return Err(Errno::EINVAL);
-                }
-                let p = find_process(pid).ok_or(Errno::ESRCH)?;
-                let may = crate::current::try_current().is_none_or(|t| t.may(linux::CAP_SYS_RESOURCE));
-                // As low as somebody set it who may, and no lower (`__set_oom_adj` of Linux).
-                if may {
-                    p.oom_score_adj_min.store(value, Ordering::Relaxed);
-                } else if value < p.oom_score_adj_min.load(Ordering::Relaxed) {
-                    return Err(Errno::EACCES);
-                }
-                p.oom_score_adj.store(value, Ordering::Relaxed);
-                Ok(())
+            What::PidFile(pid, _, n)
+                if n < RAW && matches!(PID_FILES[n].name, "oom_score_adj" | "oom_adj") =>
+            {
+                set_oom_score(pid, bytes, PID_FILES[n].name == "oom_adj")
             }
             What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "loginuid" => set_login(pid, bytes),
             What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "timerslack_ns" => {
@@ -582,7 +620,22 @@ impl Node {
                 p.dump_filter.store(value & DUMP_FILTERS, Ordering::Relaxed);
                 Ok(())
             }
-            What::PidFile(..) => Ok(()),
+            What::PidFile(_, _, n) if n < RAW => match PID_FILES[n].name {
+                // Those of the first namespaces are as they are.
+                "uid_map" | "gid_map" | "projid_map" => Err(Errno::EPERM),
+                "timens_offsets" if !current().may(linux::CAP_SYS_TIME) => Err(Errno::EPERM),
+                "timens_offsets" => Err(Errno::EACCES),
+                "setgroups" => match bytes.trim_ascii() {
+                    b"allow" => Ok(()),
+                    b"deny" => Err(Errno::EPERM),
+                    _ => Err(Errno::EINVAL),
+                },
+                _ => Ok(()),
+            },
+            What::Attribute(pid, tid, _) => {
+                let own = if tid == 0 { pid } else { tid };
+                Err(if current().tid() == own { Errno::EINVAL } else { Errno::EACCES })
+            }
             _ => Err(Errno::EACCES),
         }
     }
@@ -602,6 +655,10 @@ impl Node {
                     "comm"
                         | "mem"
                         | "oom_score_adj"
+                        | "oom_adj"
+                        | "projid_map"
+                        | "sched"
+                        | "timens_offsets"
                         | "loginuid"
                         | "setgroups"
                         | "uid_map"
@@ -610,6 +667,7 @@ impl Node {
                         | "coredump_filter"
                 )
             }
+            What::Attribute(..) => true,
             _ => false,
         }
     }
@@ -636,12 +694,10 @@ impl Node {
                     _ => None,
                 }
             }
-            What::Namespace(pid, tid, n) => Some(task_of(pid, tid).and_then(|(p, _)| {
-                if current::try_current().is_some_and(|me| !may_look_at(me, &p)) {
-                    return Err(Errno::EACCES);
-                }
-                Ok(namespace(n).into_bytes())
-            })),
+            What::Namespace(pid, _, n) => Some(looked_at(pid).map(|_| namespace(n).into_bytes())),
+            What::Mapped(pid, start, end) => {
+                Some(looked_at(pid).and_then(|t| proc_memory::mapped_path(&t, start, end)))
+            }
             What::Interface(_, Of::Class) => Some(Ok(b"../../../../class/net".to_vec())),
             What::Interface(number, Of::Link) => {
                 let path = |i: Interface| format!("../../{}/{}", place_of(&i).1, i.name).into_bytes();
@@ -681,6 +737,8 @@ impl Node {
             What::Thread(p, t) => 8 << 32 | u64::from(p) << 8 | u64::from(t) << 36,
             What::Namespace(p, t, n) => 10 << 60 | n as u64 | u64::from(p) << 8 | u64::from(t) << 32,
             What::NamespaceItself(p, t, n) => 11 << 60 | n as u64 | u64::from(p) << 8 | u64::from(t) << 32,
+            What::Attribute(p, t, n) => 12 << 60 | n as u64 | u64::from(p) << 8 | u64::from(t) << 32,
+            What::Mapped(p, start, _) => 13 << 60 | ((start / PAGE) ^ (u64::from(p) << 36)),
         }
     }
 
@@ -699,6 +757,8 @@ impl Node {
             | What::Fd(p, ..)
             | What::Namespace(p, ..)
             | What::NamespaceItself(p, ..)
+            | What::Attribute(p, ..)
+            | What::Mapped(p, ..)
             | What::Tasks(p) => Some(p),
         }
     }
@@ -728,12 +788,15 @@ impl Inode for Node {
             }
             What::PidFile(_, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
                 "exe" | "cwd" | "root" | "net" => FileType::Symlink,
-                "ns" => FileType::Directory,
+                "ns" | "attr" | "map_files" => FileType::Directory,
                 _ => FileType::Regular,
             },
             What::Interface(_, Of::All | Of::Counts) => FileType::Directory,
-            What::Interface(_, Of::Link | Of::Class) | What::Namespace(..) => FileType::Symlink,
+            What::Interface(_, Of::Link | Of::Class) | What::Namespace(..) | What::Mapped(..) => {
+                FileType::Symlink
+            }
             What::NamespaceItself(..)
+            | What::Attribute(..)
             | What::PidFile(..)
             | What::Fd(_, _, true)
             | What::GroupFile(..)
@@ -747,7 +810,8 @@ impl Inode for Node {
         let mode = match kind {
             FileType::Directory => match self.what {
                 What::Fds(..) => 0o500,
-                What::PidFile(..) => 0o511,
+                What::PidFile(_, _, n) if n >= RAW && PID_NAMES[n - RAW] == "ns" => 0o511,
+                What::PidFile(_, _, n) if n >= RAW && PID_NAMES[n - RAW] == "map_files" => 0o500,
                 _ => 0o555,
             },
             FileType::Symlink => match self.what {
@@ -757,16 +821,35 @@ impl Inode for Node {
                     let mode = |may: bool, mode: u32| if may { mode } else { 0 };
                     mode(file.readable(), 0o500) | mode(file.writable(), 0o300)
                 }
+                What::Mapped(pid, start, end) => {
+                    let (_, area) =
+                        task_of(pid, 0)?.1.space.share().memory.find(start).ok_or(Errno::ENOENT)?;
+                    if area.end != end {
+                        return Err(Errno::ENOENT);
+                    }
+                    // What may be done with the mapping: how its file was opened, as Linux tells, is not known any more.
+                    let mode = |right, mode: u32| if area.access.contains(right) { mode } else { 0 };
+                    mode(Access::READ, 0o400) | mode(Access::WRITE, 0o200)
+                }
                 _ => 0o777,
             },
             _ => match self.what {
                 What::PidFile(_, _, n) if n < RAW && PID_FILES[n].private => 0o400,
-                What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => {
+                What::PidFile(_, _, n)
+                    if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv" | "pagemap") =>
+                {
                     0o400
                 }
                 What::PidFile(_, _, n) if n >= RAW && PID_NAMES[n - RAW] == "mem" => 0o600,
                 // Who may is asked when it is done.
                 What::PidFile(_, _, n) if n < RAW && PID_FILES[n].name == "timerslack_ns" => 0o666,
+                What::Attribute(_, _, n) => {
+                    if ATTRIBUTES[n] == "prev" {
+                        0o444
+                    } else {
+                        0o666
+                    }
+                }
                 _ if self.writable() => 0o644,
                 _ => 0o444,
             },
@@ -835,6 +918,12 @@ impl Inode for Node {
             What::Namespace(p, t, _) | What::NamespaceItself(p, t, _) => {
                 What::PidFile(p, t, RAW + PID_NAMES.iter().position(|name| *name == "ns")?)
             }
+            What::Attribute(p, t, _) => {
+                What::PidFile(p, t, RAW + PID_NAMES.iter().position(|name| *name == "attr")?)
+            }
+            What::Mapped(p, ..) => {
+                What::PidFile(p, 0, RAW + PID_NAMES.iter().position(|name| *name == "map_files")?)
+            }
             What::Fds(p, _) | What::Tasks(p) => What::Pid(p, 0),
             What::Fd(p, _, i) => What::Fds(p, i),
         };
@@ -860,6 +949,8 @@ impl Inode for Node {
             What::Tasks(_) => b"task".to_vec(),
             What::Namespace(_, _, n) => NAMESPACES[n].0.as_bytes().to_vec(),
             What::NamespaceItself(_, _, n) => namespace(n).into_bytes(),
+            What::Attribute(_, _, n) => ATTRIBUTES[n].as_bytes().to_vec(),
+            What::Mapped(_, start, end) => format!("{start:x}-{end:x}").into_bytes(),
             What::Group(class) => {
                 cgroup::groups().into_iter().find(|(n, _)| *n == class).map(|(_, name)| name.into_bytes())?
             }
@@ -909,7 +1000,8 @@ impl Inode for Node {
                     match text {
                         "fd" => Some(What::Fds(pid, false)),
                         "fdinfo" => Some(What::Fds(pid, true)),
-                        "task" => whole.then_some(What::Tasks(pid)),
+                        _ if !whole && OF_WHOLE.contains(&text) => None,
+                        "task" => Some(What::Tasks(pid)),
                         _ => PID_NAMES
                             .iter()
                             .position(|n| *n == text)
@@ -935,6 +1027,16 @@ impl Inode for Node {
                 let tid = parse_number(name).ok_or(Errno::ENOENT)?;
                 let process = find_process(pid).ok_or(Errno::ENOENT)?;
                 tasks_of(&process).contains(&tid).then_some(What::Pid(pid, tid))
+            }
+            What::PidFile(p, t, n) if n >= RAW && PID_NAMES[n - RAW] == "attr" => {
+                ATTRIBUTES.iter().position(|name| *name == text).map(|n| What::Attribute(p, t, n))
+            }
+            What::PidFile(p, _, n) if n >= RAW && PID_NAMES[n - RAW] == "map_files" => {
+                let t = looked_at(p)?;
+                let named = proc_memory::addresses(text);
+                named
+                    .filter(|(start, end)| proc_memory::mapped_path(&t, *start, *end).is_ok())
+                    .map(|(start, end)| What::Mapped(p, start, end))
             }
             What::PidFile(p, t, _) if self.kind() == FileType::Directory => {
                 let link = NAMESPACES.iter().position(|(name, ..)| *name == text);
@@ -986,7 +1088,7 @@ impl Inode for Node {
                     let what = match *name {
                         "fd" => What::Fds(pid, false),
                         "fdinfo" => What::Fds(pid, true),
-                        "task" if !whole => continue,
+                        name if !whole && OF_WHOLE.contains(&name) => continue,
                         "task" => What::Tasks(pid),
                         _ => What::PidFile(pid, tid, RAW + n),
                     };
@@ -1013,6 +1115,18 @@ impl Inode for Node {
                 let p = find_process(pid).ok_or(Errno::ENOENT)?;
                 for tid in tasks_of(&p) {
                     all.push((u64::from(tid), number(tid), What::Pid(pid, tid)));
+                }
+            }
+            What::PidFile(p, t, n) if n >= RAW && PID_NAMES[n - RAW] == "attr" => {
+                for (n, name) in ATTRIBUTES.iter().enumerate() {
+                    all.push((n as u64, name.as_bytes().to_vec(), What::Attribute(p, t, n)));
+                }
+            }
+            What::PidFile(p, _, n) if n >= RAW && PID_NAMES[n - RAW] == "map_files" => {
+                let t = looked_at(p)?;
+                for row in proc_memory::mapped_files(&t, from, most) {
+                    let what = What::Mapped(p, row.start, row.area.end);
+                    all.push((row.start, format!("{:x}-{:x}", row.start, row.area.end).into_bytes(), what));
                 }
             }
             What::PidFile(p, t, _) if self.kind() == FileType::Directory => {
@@ -1054,6 +1168,8 @@ impl Inode for Node {
                 "root" => Some(of(pid).map(|t| Magic::Place(t.fs.share().root.lock().clone()))),
                 _ => None,
             },
+            // Else its path is gone.
+            What::Mapped(..) if !may_follow_mapped() => Some(Err(Errno::EPERM)),
             _ => None,
         }
     }
@@ -1071,19 +1187,32 @@ impl Inode for Node {
         {
             // What is told of memory, and of where it was.
             match if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name } {
-                "environ" | "auxv" | "mem" | "smaps_rollup" => return Err(Errno::ESRCH),
-                "mounts" | "mountinfo" => return Err(Errno::EINVAL),
+                "environ" | "auxv" | "mem" | "pagemap" | "smaps_rollup" | "timers" => {
+                    return Err(Errno::ESRCH);
+                }
+                "mounts" | "mountinfo" | "mountstats" => return Err(Errno::EINVAL),
                 _ => {}
             }
         }
+        if let What::PidFile(_, _, n) = self.what
+            && n < RAW
+            && PID_FILES[n].name == "setgroups"
+            && flags & linux::O_ACCMODE != linux::O_RDONLY
+            && !current().may(linux::CAP_SYS_ADMIN)
+        {
+            return Err(Errno::EACCES);
+        }
         if let What::PidFile(pid, tid, n) = self.what
             && n >= RAW
-            && PID_NAMES[n - RAW] == "mem"
+            && let name @ ("mem" | "pagemap") = PID_NAMES[n - RAW]
         {
             let (p, t) = task_of(pid, tid)?;
             let visit = t.space.share().visit()?;
             if current::try_current().is_none_or(|me| !may_look_at(me, &p)) {
                 return Err(Errno::EACCES);
+            }
+            if name == "pagemap" {
+                return Ok(Arc::new(proc_memory::PageMap { node: self, visit }));
             }
             return Ok(Arc::new(Memory { node: self, visit }));
         }
@@ -1474,11 +1603,15 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
 /// How many areas are told of at a time.
 const AREAS: usize = 64;
 
-/// Says something of the areas from `from` on: as /proc/PID/maps does, or `full` as smaps; and from where to go on.
-fn areas(t: &Arc<Task>, from: u64, full: bool) -> (Vec<u8>, Option<u64>) {
+/// Says something of the areas from `from` on, and from where to go on.
+fn areas(t: &Arc<Task>, from: u64, which: As) -> (Vec<u8>, Option<u64>) {
     let space = t.space.share();
     let (rows, next) = named_areas(t, from, AREAS);
     let (mut out, mut text) = (Vec::new(), String::new());
+    if which == As::NumaMaps {
+        rows.iter().for_each(|row| proc_memory::put_numa_line(&mut out, &space.memory, row));
+        return (out, next);
+    }
     for NamedArea { start, area, offset, id, name } in rows {
         text.clear();
         head(&mut text, start, &area, offset, id, !name.is_empty());
@@ -1491,7 +1624,7 @@ fn areas(t: &Arc<Task>, from: u64, full: bool) -> (Vec<u8>, Option<u64>) {
             }
         }
         out.push(b'\n');
-        if full {
+        if which == As::Smaps {
             text.clear();
             tell_area(&mut text, &space.memory, start, &area);
             out.extend_from_slice(text.as_bytes());
@@ -1733,6 +1866,16 @@ fn mountinfo(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     out
 }
 
+/// File systems over a network would say more.
+fn mountstats(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    let mut out = String::new();
+    for m in world().tree.mounts() {
+        let (source, target) = (mangled(&m.source, true), mangled(&m.target, false));
+        let _ = writeln!(out, "device {source} mounted on {target} with fstype {}", m.fs.name());
+    }
+    out
+}
+
 fn cgroup_of(p: &Arc<Process>, _t: &Arc<Task>) -> String {
     format!("0::{}\n", cgroup::path(p))
 }
@@ -1751,6 +1894,38 @@ fn oom_score(p: &Arc<Process>, _t: &Arc<Task>) -> String {
 
 fn oom_score_adj(p: &Process) -> String {
     format!("{}\n", p.oom_score_adj.load(Ordering::Relaxed))
+}
+
+/// The same as it was once told: from -17, never, to 15.
+fn oom_adj(p: &Process) -> String {
+    let score = p.oom_score_adj.load(Ordering::Relaxed);
+    format!("{}\n", if score == 1000 { 15 } else { score * 17 / 1000 })
+}
+
+/// Sets `oom_score_adj`, or in its `old` form `oom_adj` (`__set_oom_adj` and `oom_adj_write` of Linux).
+fn set_oom_score(pid: u32, bytes: &[u8], old: bool) -> Result<()> {
+    let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+    let value: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+    if !(if old { -17..=15 } else { -1000..=1000 }).contains(&value) {
+        return Err(Errno::EINVAL);
+    }
+    let value = match value {
+        15 if old => 1000,
+        _ if old => value * 1000 / 17,
+        _ => value,
+    };
+    let p = find_process(pid).ok_or(Errno::ESRCH)?;
+    let may = crate::current::try_current().is_none_or(|t| t.may(linux::CAP_SYS_RESOURCE));
+    // As low as somebody set it who may, and no lower; in the old form, not lower than it is.
+    let least = if old { &p.oom_score_adj } else { &p.oom_score_adj_min };
+    if !may && value < least.load(Ordering::Relaxed) {
+        return Err(Errno::EACCES);
+    }
+    if may && !old {
+        p.oom_score_adj_min.store(value, Ordering::Relaxed);
+    }
+    p.oom_score_adj.store(value, Ordering::Relaxed);
+    Ok(())
 }
 
 /// See proc_pid_io(5).
@@ -1828,6 +2003,55 @@ fn login_user(p: &Arc<Process>, _t: &Arc<Task>) -> String {
 
 fn login_number(p: &Arc<Process>, _t: &Arc<Task>) -> String {
     format!("{}", p.login()[1])
+}
+
+/// What of Linux's scheduler there is here, too.
+fn sched(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
+    let (voluntary, forced) = t.thread().switches();
+    let policy = t.policy.load(Ordering::Relaxed);
+    let (policy, real_time) = (policy >> 16, policy & 0xffff);
+    let priority = if real_time == 0 {
+        120 + i64::from(t.nice.load(Ordering::Relaxed))
+    } else {
+        99 - i64::from(real_time)
+    };
+    let ran = t.used().run_ns;
+    let mut after = format!(" ({}, #threads: {})\n", t.tid(), p.tasks.lock().len());
+    // A string takes whatever is written to it.
+    let _ = writeln!(after, "{:-<67}", "");
+    let _ = writeln!(after, "{:45}:{:14}.{:06}", "se.sum_exec_runtime", ran / 1_000_000, ran % 1_000_000);
+    for (name, value) in [
+        ("nr_switches", (voluntary + forced) as i64),
+        ("nr_voluntary_switches", voluntary as i64),
+        ("nr_involuntary_switches", forced as i64),
+        ("policy", policy.into()),
+        ("prio", priority),
+    ] {
+        let _ = writeln!(after, "{name:45}:{value:21}");
+    }
+    [&*t.name(), after.as_bytes()].concat()
+}
+
+/// There is one time for all.
+fn time_offsets(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    ["monotonic", "boottime"].iter().map(|clock| format!("{clock:<10} {:>10} {:>9}\n", 0, 0)).collect()
+}
+
+/// The process's POSIX timers, those that were made last first.
+fn timers(p: &Process) -> String {
+    let mut out = String::new();
+    for (id, timer) in p.timers.lock().iter().rev() {
+        let (how, whom, whose) = timer.notice();
+        let (signal, value) = (timer.event.signo, timer.event.value);
+        // A string takes whatever is written to it.
+        let _ = writeln!(
+            out,
+            "ID: {id}\nsignal: {signal}/{value:016x}\nnotify: {how}/{whom}.{}\nClockID: {}",
+            whose.unwrap_or(p.pid),
+            timer.clock
+        );
+    }
+    out
 }
 
 /// A process says whose login it belongs to, from now on and with all that it makes (`audit_set_loginuid` in Linux).
@@ -2269,6 +2493,14 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("net/tcp6", Body::Text(proc_net::tcp6));
     t.add("net/udp", Body::Text(proc_net::udp));
     t.add("net/udp6", Body::Text(proc_net::udp6));
+    // Sockets of these kinds there can't be.
+    t.add("net/raw", Body::Text(|| proc_net::no_sockets(false, "  sl", 0)));
+    t.add("net/icmp", Body::Text(|| proc_net::no_sockets(false, "  sl", 127)));
+    t.add("net/udplite", Body::Text(|| proc_net::no_sockets(false, "   sl", 127)));
+    for name in ["net/raw6", "net/icmp6", "net/udplite6"] {
+        t.add(name, Body::Text(|| proc_net::no_sockets(true, "  sl", 0)));
+    }
+    t.add("net/packet", text!("sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n"));
     t.add("net/unix", Body::Bytes(proc_net::unix));
     t.add("net/if_inet6", Body::Text(|| net_table("if_inet6", "")));
     t.add("net/route", Body::Text(|| net_table("route", NET_ROUTE)));
@@ -2283,6 +2515,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("net/sockstat", Body::Text(|| net_table("sockstat", "")));
     t.add("net/sockstat6", Body::Text(|| net_table("sockstat6", "")));
     t.add("net/softnet_stat", Body::Text(|| net_table("softnet_stat", "")));
+    t.add("net/fib_trie", Body::Text(|| net_table("fib_trie", "")));
     t.add("sys/kernel/ostype", text!("Linux\n"));
     t.add("sys/kernel/osrelease", Body::Text(|| format!("{RELEASE}\n")));
     t.add("sys/kernel/version", text!("#1 SMP Atoll\n"));
@@ -2292,6 +2525,10 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/threads-max", text!("192730\n"));
     t.add("sys/kernel/ngroups_max", text!("65536\n"));
     t.add("sys/kernel/cap_last_cap", text!("40\n"));
+    t.add("sys/kernel/arch", text!("x86_64\n"));
+    // For nobody, as what it switches off is not there.
+    t.add("sys/kernel/io_uring_disabled", text!("2\n"));
+    t.add("sys/kernel/unprivileged_bpf_disabled", text!("2\n"));
     t.add("sys/kernel/core_pattern", Body::Setting(core_dump::pattern, core_dump::set_pattern));
     t.add("sys/kernel/randomize_va_space", Body::Setting(randomize, set_randomize));
     t.add("sys/kernel/random/boot_id", Body::Text(boot_id));
@@ -2317,6 +2554,21 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/vm/mmap_min_addr", text!("65536\n"));
     t.add("sys/vm/swappiness", setting!("60\n"));
     t.add("sys/vm/nr_hugepages", setting!("0\n"));
+    for name in [
+        "sys/vm/hugetlb_shm_group",
+        "sys/vm/legacy_va_layout",
+        "sys/vm/memfd_noexec",
+        "sys/vm/nr_overcommit_hugepages",
+        "sys/vm/overcommit_kbytes",
+        "sys/vm/panic_on_oom",
+        "sys/vm/unprivileged_userfaultfd",
+        "sys/vm/zone_reclaim_mode",
+    ] {
+        t.add(name, text!("0\n"));
+    }
+    t.add("sys/fs/suid_dumpable", text!("0\n"));
+    t.add("sys/fs/overflowuid", text!("65534\n"));
+    t.add("sys/fs/overflowgid", text!("65534\n"));
     t.add("sys/fs/aio-max-nr", Body::Number(&aio::REQUESTS_MAX));
     t.add("sys/fs/aio-nr", Body::Text(|| format!("{}\n", aio::requests())));
     t.add("sys/fs/file-max", text!("9223372036854775807\n"));

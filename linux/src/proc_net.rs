@@ -111,6 +111,26 @@ pub(crate) fn each_internet(domain: u32, streams: bool, mut f: impl FnMut(&Inter
     });
 }
 
+/// Columns that only tables of datagrams have.
+const DATAGRAMS: &str = " ref pointer drops";
+
+/// The head of such a table: of long addresses if `wide`, filled up to so many columns.
+fn head(wide: bool, number: &str, more: &str, filled: usize) -> String {
+    let addresses = if wide {
+        "local_address                         remote_address                        "
+    } else {
+        "local_address rem_address   "
+    };
+    let head =
+        format!("{number}  {addresses}st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode{more}");
+    format!("{head:filled$}\n")
+}
+
+/// The table of sockets of a kind that there can't be here.
+pub fn no_sockets(wide: bool, number: &str, filled: usize) -> String {
+    head(wide, number, DATAGRAMS, filled)
+}
+
 /// The table of the sockets of a domain, AF_INET or AF_INET6, that are streams or datagrams.
 fn internet(domain: u32, streams: bool) -> String {
     let wide = domain == net::AF_INET6;
@@ -120,14 +140,8 @@ fn internet(domain: u32, streams: bool) -> String {
         (_, true) => 149,
         (_, false) => 127,
     };
-    let addresses = match (wide, streams) {
-        (true, _) => "  sl  local_address                         remote_address                        ",
-        (_, true) => "  sl  local_address rem_address   ",
-        (_, false) => "   sl  local_address rem_address   ",
-    };
-    let more = if streams { "" } else { " ref pointer drops" };
-    let head = format!("{addresses}st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode{more}");
-    let mut out = format!("{head:filled$}\n");
+    let number = if wide || streams { "  sl" } else { "   sl" };
+    let mut out = head(wide, number, if streams { "" } else { DATAGRAMS }, filled);
     let mut n = 0;
     each_internet(domain, streams, |s| {
         let Some(local) = address(&s.local, domain) else { return };

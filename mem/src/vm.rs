@@ -702,6 +702,17 @@ impl Residence {
     }
 }
 
+/// What is known of a page.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// It is in memory.
+    pub present: bool,
+    /// It is a file's, or shared.
+    pub of_object: bool,
+    /// Nobody else shows it.
+    pub own: bool,
+}
+
 /// Why an access can't be allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
@@ -1694,6 +1705,35 @@ impl AddressSpace {
             all.add_object(&*object, offset, len);
         }
         all
+    }
+
+    /// The pages from an address on, as [`residence`](AddressSpace::residence) counts them. Those of a hole are not in memory.
+    pub fn pages_from(&self, addr: u64, pages: &mut [Page]) {
+        pages.fill(Page::default());
+        let mut vm = self.lock();
+        // That there are holes is no error here.
+        let _ = vm.each_part(addr, addr + pages.len() as u64 * PAGE, true, |vm, start, end| {
+            let (first, area) = vm.area_at(start).expect("a part of an area");
+            for at in (start..end).step_by(PAGE as usize) {
+                pages[((at - addr) / PAGE) as usize] = match &area.kind {
+                    Kind::Object { object, offset, .. } => {
+                        let from = at - first + offset;
+                        let present = from < page_up(object.size()) && object.has_memory(from & !(SLOT - 1));
+                        Page { present, of_object: present, own: present && object.mappings() <= 1 }
+                    }
+                    _ if area.direct => Page { present: true, of_object: true, own: false },
+                    kind => {
+                        let present = vm.is_mapped(at);
+                        let of_file =
+                            matches!(kind, Kind::File { .. }) && !area.access.contains(Access::WRITE);
+                        let in_slot = vm.slots.get(at & !(SLOT - 1));
+                        let own = in_slot.is_none_or(|slot| memory().sharers().count(slot.offset()) <= 1);
+                        Page { present, of_object: present && of_file, own: present && own }
+                    }
+                };
+            }
+            Ok(())
+        });
     }
 
     /// The heap's start and end.

@@ -13,7 +13,9 @@ use linux_raw_sys::general as linux;
 
 use super::Call;
 use super::time::{cpu_clock, deadline_of, read_clock};
-use crate::event::{EventFd, PosixTimer, SignalFd, TimerFd};
+use crate::event::{
+    EventFd, PosixTimer, SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD, SIGEV_THREAD_ID, SignalFd, TimerFd,
+};
 use crate::quota::Held;
 use crate::signal;
 use crate::types::{Itimerspec, Sigevent, get, get_path, put};
@@ -154,10 +156,6 @@ pub fn inotify_rm_watch(c: &mut Call) -> Result<u64> {
 
 /// `timer_create(2)`.
 pub fn timer_create(c: &mut Call) -> Result<u64> {
-    const SIGEV_SIGNAL: i32 = 0;
-    const SIGEV_NONE: i32 = 1;
-    const SIGEV_THREAD: i32 = 2;
-    const SIGEV_THREAD_ID: i32 = 4;
     let clock = c.int(0);
     read_clock(c.task, clock)?;
     let cpu = cpu_clock(c.task, clock)?;
@@ -185,25 +183,23 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     } else {
         get(c.arg(1))?
     };
-    let tid = match event.notify {
-        SIGEV_NONE | SIGEV_SIGNAL | SIGEV_THREAD => None,
+    match event.notify {
+        SIGEV_NONE | SIGEV_SIGNAL | SIGEV_THREAD => {}
         SIGEV_THREAD_ID => {
             let t = crate::process::find_task(event.tid as u32).ok_or(Errno::EINVAL)?;
             if t.process.pid != process.pid {
                 return Err(Errno::EINVAL);
             }
-            Some(event.tid as u32)
         }
         _ => return Err(Errno::EINVAL),
-    };
-    let signal = if event.notify == SIGEV_NONE { 0 } else { event.signo as u32 };
-    if signal > signal::MAX || signal == 0 && event.notify != SIGEV_NONE {
+    }
+    if event.notify != SIGEV_NONE && !(1..=signal::MAX).contains(&(event.signo as u32)) {
         return Err(Errno::EINVAL);
     }
     let held = Held::one(Quota::Timers, &process.environment).ok_or(Errno::EAGAIN)?;
     put(c.arg(2), &id)?;
     process.next_timer.store(after(id), Ordering::Relaxed);
-    timers.insert(id, PosixTimer::new(process, id, clock, cpu, signal, event.value, tid, held));
+    timers.insert(id, PosixTimer::new(process, id, clock, cpu, event, held));
     Ok(0)
 }
 
