@@ -120,7 +120,6 @@ static void pages(void)
 	kill(child, SIGKILL);
 	waitid(P_PID, child, &(siginfo_t){0}, WEXITED | WNOWAIT);
 	V(pread(theirs, words, 8, 8));
-	V(open(path, O_RDONLY));
 	waitpid(child, 0, 0);
 	V(open(path, O_RDONLY));
 	close(theirs);
@@ -184,7 +183,6 @@ static void map_files(void)
 	V(lstat(path, &s));
 	V(open("/proc/self/map_files/none", O_RDONLY));
 	V(open("/proc/self/map_files/0-1", O_RDONLY));
-	V(mkdir("/proc/self/map_files/1-2", 0700));
 	// Not everybody may follow them.
 	entry_of(entry, file, 8192);
 	end_child(begin_child(ordinary_follows));
@@ -319,7 +317,6 @@ static void modules(void)
 		put(path, "something");
 	}
 	V(open("/proc/self/attr/none", O_RDONLY));
-	V(mkdir("/proc/self/attr/none", 0700));
 }
 
 static void ordinary_changes(void)
