@@ -1,6 +1,7 @@
 # needs: openssh-server openssh-client coreutils bash
 # timeout: 120
 # OpenSSH's server, and its clients from outside: commands, files both ways, a connection through it, a terminal, several at once.
+# Then its clients, with a server outside: these, connections that share one, ports that are passed on, keys and an agent.
 cd "$DIR"
 for k in host key other; do ssh-keygen -q -t ed25519 -N '' -f "$DIR/$k"; done
 cp key.pub authorized
@@ -62,6 +63,48 @@ all=
 for i in 1 2 3 4 5 6 7 8; do $s "seq $i 50000 | md5sum" > many.$i & all="$all $!"; done
 wait $all
 cat many.*
+kill -TERM "$server"
+wait "$server" || echo "ended: $?"
+grep -c 'Accepted publickey' log
+# The other way round.
+/usr/sbin/sshd -D -e -f "$DIR/config" 2> log &
+server=$!
+for _ in $(seq 200); do $s true 2> first && break; sleep 0.05; done
+inside="$RUN $s"
+{ $inside 'echo error >&2; exit 3' || echo "status $?"; } 2>&1
+$inside 'kill -TERM $$' || echo "status $?"
+seq 100000 | $inside md5sum
+$inside 'seq 200000' | md5sum
+{ $RUN ssh $options -i "$DIR/other" -p "$PORT" 127.0.0.1 true || echo "status $?"; } 2>&1 | sed 's/^[^:]*: //'
+$RUN scp -q $options -i "$DIR/key" -P "$PORT" -p -r up 127.0.0.1:"$DIR/again" && (cd again && md5sum *)
+$RUN scp -q -O $options -i "$DIR/key" -P "$PORT" 127.0.0.1:"$DIR/again/large" down/again && cmp up/large down/again && echo same
+printf '%s\n' "cd $DIR/again" 'ls -l' 'rename small little' "get -p little $DIR/down/little" "put -R $DIR/up" 'chmod 600 little' |
+    $RUN sftp -q $options -i "$DIR/key" -P "$PORT" -b - 127.0.0.1 | grep -c 'large$'
+ls -R again; stat -c %a again/little
+$RUN ssh $options -i "$DIR/key" -o ProxyCommand="$s -W 127.0.0.1:$PORT" -p "$PORT" localhost 'echo through'
+# In one cell: a master in the background that is found by its socket, ports and a terminal through it, an agent.
+cat > drive <<E
+export HOME=$DIR
+s="$s -o ControlPath=$DIR/control"
+\$s -M -N -f -L $((PORT + 1)):127.0.0.1:$PORT
+\$s -O check 2>&1 | tr -d 0-9
+all=
+for i in 1 2 3 4; do \$s "seq \$i 30000 | md5sum" > shared.\$i & all="\$all \$!"; done
+wait \$all
+cat shared.*
+ssh $options -i $DIR/key -p $((PORT + 1)) localhost echo forwarded
+mkfifo silent
+script -qec "\$s -tt 'stty size; tty | tr -d 0-9'" /dev/null <> silent | tr -d '\r'
+\$s -O exit 2>&1
+ssh-keygen -q -t ecdsa -N 'a secret' -f new
+ssh-keygen -q -p -P 'a secret' -N '' -f new && ssh-keygen -y -f new | cut -d ' ' -f 1
+cat new.pub >> authorized
+eval "\$(ssh-agent -s)" > agent
+ssh-add -q new && ssh-add -l | cut -d ' ' -f 1,4
+ssh ${options/-o IdentitiesOnly=yes/} -A -p $PORT 127.0.0.1 'ssh-add -l | wc -l'
+ssh-agent -k | tr -d 0-9
+E
+$RUN /bin/bash drive
 kill -TERM "$server"
 wait "$server" || echo "ended: $?"
 grep -c 'Accepted publickey' log
