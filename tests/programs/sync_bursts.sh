@@ -1,5 +1,6 @@
 # A file of which parts are written to the device one after another, as databases do with their logs: its times, its size and what others
-# change in it meanwhile and afterwards, without locks. On Linux all of it is on the host.
+# change in it meanwhile and afterwards, without locks. On Linux all of it is on the host. Who changes something between two writes of the
+# program does so more than once: what comes between one of them and the look at the file's times behind it counts as the program's own.
 # needs: python3
 # timeout: 120
 cat > writes.py <<'P'
@@ -117,7 +118,7 @@ nothing='lambda: None'
 for sync in fdatasync fsync; do
     python3 others.py "$PWD/$sync.f" "{
         'written': (lambda: print('the host says the same:', int(open(path + '.time').read()) == os.stat(path).st_mtime_ns),
-            lambda: put(b'from outside', 200 << 10)),
+            lambda: [(put(b'from outside', 200 << 10), time.sleep(0.4)) for _ in range(4)]),
         'burst over': (lambda: put(b'after', 210 << 10), $nothing),
         'longer?': (lambda: os.truncate(path, 300 << 10), $nothing),
     }" $RUN /usr/bin/python3 writes.py "$PWD/$sync.f" $sync
