@@ -207,7 +207,8 @@ pub fn boot() {
         fail(&format!("the grid's configuration: {reason}"), 125);
     }
     let process = Process::new(NewProcess {
-        parent: None,
+        maker: None,
+        sibling: false,
         ids: Ids::first(config.uid, config.gid, &config.groups),
         limits,
         actions: Arc::new(Actions::ignoring(config.ignored_signals)),
