@@ -207,8 +207,7 @@ pub fn boot() {
         fail(&format!("the grid's configuration: {reason}"), 125);
     }
     let process = Process::new(NewProcess {
-        maker: None,
-        sibling: false,
+        parent: None,
         ids: Ids::first(config.uid, config.gid, &config.groups),
         limits,
         actions: Arc::new(Actions::ignoring(config.ignored_signals)),

@@ -433,7 +433,6 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     process.persona.fetch_and(!READ_IMPLIES_EXEC, Ordering::Relaxed);
     // Whatever its maker asked for was for the old program (`execve(2)`).
     process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
-    process.reaps.store(false, Ordering::Relaxed);
     let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref(), Arc::new(running));
     let _ = file.release(linux::O_RDONLY);
     task.space.open();

@@ -53,16 +53,10 @@ pub fn signal_group(group: u32, number: u32) {
     }
 }
 
-/// The parent that may continue a process: none that has only taken it over as the first, as Linux's init.
-fn holder(p: &Process) -> Option<Arc<Process>> {
-    let adopted = p.adopted.load(Ordering::Relaxed);
-    p.parent.lock().upgrade().filter(|_| !adopted)
-}
-
 /// Is there nobody of its session beside the group, a parent of one of it, who could continue it? Without the process `without`.
 fn is_orphaned(group: u32, without: Option<&Process>) -> bool {
     let is_held = |p: &Arc<Process>| {
-        match holder(p) {
+        match p.parent.lock().upgrade() {
             Some(parent) => group_of(&parent) != group && session_of(&parent) == session_of(p),
             // A shell outside.
             None => world().in_job && p.pid == first_pid(),
@@ -175,7 +169,8 @@ pub fn process_ends(process: &Process, children: &[Arc<Process>]) {
     let mut groups: Vec<(u32, Option<&Process>)> = theirs.map(|c| (group_of(c), None)).collect();
     groups.sort_unstable_by_key(|(group, _)| *group);
     groups.dedup_by_key(|(group, _)| *group);
-    if holder(process).is_some_and(|p| session_of(&p) == session && group_of(&p) != own) {
+    let parent = process.parent.lock().upgrade();
+    if parent.is_some_and(|p| session_of(&p) == session && group_of(&p) != own) {
         groups.push((own, Some(process)));
     }
     for (group, without) in groups {

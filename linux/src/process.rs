@@ -444,37 +444,16 @@ pub struct Changes {
     pub continued: bool,
 }
 
-/// The children of a process. Who locks more than one's begins with the youngest process.
-#[derive(Default)]
-pub struct Children {
-    /// All, zombies included.
-    pub list: Vec<Arc<Process>>,
-    /// It has ended, and gets no more.
-    closed: bool,
-}
-
-impl Children {
-    /// Forgets one that has ended.
-    pub fn reap(&mut self, child: &Arc<Process>) {
-        self.list.retain(|c| !Arc::ptr_eq(c, child));
-        child.forget();
-    }
-}
-
 /// A process.
 pub struct Process {
     /// Process id.
     pub pid: u32,
-    /// Its parent. Changed with the old one's children locked.
+    /// Its parent.
     pub parent: Mutex<Weak<Process>>,
-    /// Its parent's id; 0 if it is the first.
+    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended.
     ppid: AtomicU32,
-    /// Thread id of the one of its parent's threads that made it, or that has taken it over. Changed as `parent`.
-    pub parent_thread: AtomicU32,
-    /// The first process has taken it over without having asked for it, when its parent had ended.
-    pub adopted: AtomicBool,
-    /// Its children.
-    pub children: Mutex<Children>,
+    /// Its children, zombies included.
+    pub children: Mutex<Vec<Arc<Process>>>,
     /// Woken when a child changes its state.
     pub child_events: WaitQueue,
     /// Its tasks, the first one first.
@@ -553,8 +532,6 @@ pub struct Process {
     pub dumpable: AtomicU32,
     /// PR_SET_CHILD_SUBREAPER.
     pub subreaper: AtomicBool,
-    /// Its program has waited for any child that there may be.
-    pub reaps: AtomicBool,
     /// I/O priority (`ioprio_set(2)`).
     pub io_priority: AtomicU32,
     /// PR_SET_THP_DISABLE.
@@ -781,10 +758,8 @@ pub fn task_count() -> usize {
 
 /// What a new process starts from.
 pub struct NewProcess {
-    /// Who makes it; None for the first.
-    pub maker: Option<Arc<Process>>,
-    /// Its parent is its maker's (CLONE_PARENT).
-    pub sibling: bool,
+    /// Its parent; None for the first.
+    pub parent: Option<Arc<Process>>,
     /// Its ids.
     pub ids: Ids,
     /// Its limits.
@@ -814,7 +789,7 @@ impl Process {
     /// A process without tasks. EAGAIN: there are as many as there may be.
     pub fn new(from: NewProcess) -> Result<Arc<Process>> {
         let pid = new_id();
-        let (pgid, sid, image, dumpable) = match &from.maker {
+        let (pgid, sid, image, dumpable) = match &from.parent {
             Some(p) => (
                 p.pgid.load(Ordering::Relaxed),
                 p.sid.load(Ordering::Relaxed),
@@ -823,19 +798,17 @@ impl Process {
             ),
             None => (pid, pid, Image::default(), 1),
         };
-        let inherited = |what: fn(&Process) -> u32| from.maker.as_deref().map_or(0, what);
-        let activity = grid::for_process(from.maker.as_deref(), pid, base_name(&image.exe));
+        let inherited = |what: fn(&Process) -> u32| from.parent.as_deref().map_or(0, what);
+        let activity = grid::for_process(from.parent.as_deref(), pid, base_name(&image.exe));
         let environment = quota::Current::new(&activity);
         let process = Arc::new(Process {
             pid,
             activity,
             held: quota::Held::one(Quota::Processes, &environment).ok_or(Errno::EAGAIN)?,
             environment,
-            parent: Mutex::new(Weak::new()),
-            ppid: AtomicU32::new(0),
-            parent_thread: AtomicU32::new(0),
-            adopted: AtomicBool::new(false),
-            children: Mutex::default(),
+            parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
+            ppid: AtomicU32::new(from.parent.as_ref().map_or(0, |p| p.pid)),
+            children: Mutex::new(Vec::new()),
             child_events: WaitQueue::new(),
             tasks: Mutex::new(Vec::new()),
             actions: Own::new(from.actions),
@@ -871,14 +844,13 @@ impl Process {
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
             dump_filter: AtomicU32::new(
-                from.maker.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
+                from.parent.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
             ),
             subreaper: AtomicBool::new(false),
-            reaps: AtomicBool::new(false),
             io_priority: AtomicU32::new(inherited(|p| p.io_priority.load(Ordering::Relaxed))),
             thp_disabled: AtomicBool::new(inherited(|p| p.thp_disabled.load(Ordering::Relaxed).into()) != 0),
             memory_policy: AtomicU32::new(inherited(|p| p.memory_policy.load(Ordering::Relaxed))),
-            login: from.maker.as_ref().map_or([u32::MAX; 2], |p| p.login()).map(AtomicU32::new),
+            login: from.parent.as_ref().map_or([u32::MAX; 2], |p| p.login()).map(AtomicU32::new),
             oom_score_adj: AtomicI32::new(
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
@@ -903,16 +875,8 @@ impl Process {
         if from.limits[linux::RLIMIT_CPU as usize].cur != u64::MAX {
             process.limit_time();
         }
-        match &from.maker {
-            Some(maker) if from.sibling => {
-                let join = |parent: &Arc<Process>, children: &mut Children| {
-                    process.adopted.store(maker.adopted.load(Ordering::Relaxed), Ordering::Relaxed);
-                    process.join(parent, children, maker.parent_thread.load(Ordering::Relaxed));
-                };
-                maker.with_parent(join).ok_or(Errno::EINVAL)?;
-            }
-            Some(maker) => process.join(maker, &mut maker.children.lock(), current().tid()),
-            None => {}
+        if let Some(parent) = &from.parent {
+            parent.children.lock().push(process.clone());
         }
         PROCESSES.lock().insert(pid, process.clone());
         // Its class may have changed before it could be found there.
@@ -923,26 +887,7 @@ impl Process {
         Ok(process)
     }
 
-    /// It is a child of this process from now on, whose children these are, and of the thread with that id.
-    fn join(self: &Arc<Self>, parent: &Arc<Process>, children: &mut Children, thread: u32) {
-        *self.parent.lock() = Arc::downgrade(parent);
-        self.ppid.store(parent.pid, Ordering::Relaxed);
-        self.parent_thread.store(thread, Ordering::Relaxed);
-        children.list.push(self.clone());
-    }
-
-    /// Calls this with its parent and that one's children, locked: meanwhile it gets no other parent. None: it has no parent.
-    pub fn with_parent<R>(&self, f: impl FnOnce(&Arc<Process>, &mut Children) -> R) -> Option<R> {
-        loop {
-            let parent = self.parent.lock().upgrade()?;
-            let mut children = parent.children.lock();
-            if self.parent.lock().as_ptr() == Arc::as_ptr(&parent) {
-                return Some(f(&parent, &mut children));
-            }
-        }
-    }
-
-    /// Its parent's id; 0 if it is the first.
+    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended.
     pub fn parent_pid(&self) -> u32 {
         self.ppid.load(Ordering::Relaxed)
     }
@@ -1104,10 +1049,6 @@ impl Task {
             tasks.insert(self.process.pid, me);
         }
         drop(tasks);
-        for child in &self.process.children.lock().list {
-            let _ =
-                child.parent_thread.compare_exchange(was, self.tid(), Ordering::Relaxed, Ordering::Relaxed);
-        }
         self.show_ids();
         ptrace::became_leader(self, was);
     }
@@ -1534,7 +1475,6 @@ fn leave(task: &Task, status: i32) {
             exit_process(&process, &me, if ending != -1 { ending } else { status });
         } else {
             signal::task_ends(task);
-            leave_children(task);
             if !process.tracees.lock().list.is_empty() {
                 ptrace::tracer_ends(&process, Some(task.tid()));
             }
@@ -1583,7 +1523,41 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
         }
     }
     process.release_parent();
-    let orphans = orphan_children(process, last);
+    // Children go to the nearest subreaper, or to nobody, who reaps them at once.
+    let heir = {
+        let mut at = process.parent.lock().upgrade();
+        while let Some(p) = &at {
+            if p.subreaper.load(Ordering::Relaxed) && p.zombie().is_none() {
+                break;
+            }
+            let next = p.parent.lock().upgrade();
+            at = next;
+        }
+        at
+    };
+    // Under the lock until all have their new parent: one that ends meanwhile looks for it (`tell_of_end`).
+    let mut children = process.children.lock();
+    let orphans = core::mem::take(&mut *children);
+    for child in &orphans {
+        *child.parent.lock() = heir.as_ref().map_or(Weak::new(), Arc::downgrade);
+        child.ppid.store(heir.as_ref().map_or(1, |p| p.pid), Ordering::Relaxed);
+        let death: Vec<Arc<Task>> = child.tasks.lock().clone();
+        for t in death {
+            let signal = t.death_signal.load(Ordering::Relaxed);
+            if signal != 0 {
+                signal::send_task(&t, Siginfo::from_user(signal, 0, process.pid, 0, 0));
+            }
+        }
+        match &heir {
+            Some(h) => h.children.lock().push(child.clone()),
+            None if child.zombie().is_some() => child.forget(),
+            None => {}
+        }
+    }
+    drop(children);
+    if let Some(h) = heir.filter(|_| !orphans.is_empty()) {
+        h.child_events.wake_all(1);
+    }
     crate::jobs::process_ends(process, &orphans);
     // Whoever waits for the end may write to what ran.
     let running = process.image.lock().running.take();
@@ -1603,137 +1577,46 @@ pub fn end_code(status: i32) -> (u32, i32) {
     }
 }
 
-/// A thread that made this process has ended: whoever has asked for it has a signal sent to the process (PR_SET_PDEATHSIG).
-fn tell_of_parent(child: &Arc<Process>, ended: &Task) {
-    let asked: Vec<u32> = child.tasks.lock().iter().map(|t| t.death_signal.load(Ordering::Relaxed)).collect();
-    for signal in asked.into_iter().filter(|signal| *signal != 0) {
-        let (pid, uid) = (ended.process.pid, ended.ids().ruid);
-        signal::send_process(child, Siginfo::from_user(signal, 0, pid, uid, 0));
-    }
-}
-
-/// A task ends that isn't the last of its process's: another one of these takes over the children that it has made.
-fn leave_children(task: &Task) {
-    let children = task.process.children.lock();
-    // If there is none any more, its process ends, too, and does the rest.
-    let Some(next) = task.process.leader() else { return };
-    for child in &children.list {
-        if child.parent_thread.load(Ordering::Relaxed) == task.tid() {
-            child.parent_thread.store(next.tid(), Ordering::Relaxed);
-            tell_of_parent(child, task);
-        }
-    }
-}
-
-/// The children of a process that ends go to the nearest subreaper above it, or to the first process (`forget_original_parent` of
-/// Linux). Value: who they are.
-fn orphan_children(process: &Arc<Process>, last: &Task) -> Vec<Arc<Process>> {
-    let mut children = process.children.lock();
-    children.closed = true;
-    let orphans = core::mem::take(&mut children.list);
-    if orphans.is_empty() {
-        return orphans;
-    }
-    let mut above = process.parent.lock().upgrade();
-    let mut has_heir = false;
-    while let Some(heir) = above.filter(|_| !has_heir) {
-        let asked = heir.subreaper.load(Ordering::Relaxed);
-        if asked || heir.pid == first_pid() {
-            let mut theirs = heir.children.lock();
-            has_heir = !theirs.closed;
-            if has_heir {
-                let thread = heir.leader().map_or(0, |t| t.tid());
-                for child in &orphans {
-                    child.adopted.store(!asked, Ordering::Relaxed);
-                    child.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
-                    child.join(&heir, &mut theirs, thread);
-                    if let Some(status) = child.zombie() {
-                        notify(child, &heir, &mut theirs, status);
-                    }
-                }
-                drop(theirs);
-                heir.child_events.wake_all(1);
-            }
-        }
-        above = heir.parent.lock().upgrade();
-    }
-    for child in &orphans {
-        if !has_heir {
-            *child.parent.lock() = Weak::new();
-        }
-        tell_of_parent(child, last);
-    }
-    orphans
-}
-
-/// Makes a process a zombie and tells its parent; if it does not care, forgets it at once.
+/// Makes a process a zombie and tells its parent; without one, or if it does not care, forgets it at once.
 fn tell_of_end(process: &Arc<Process>, status: i32) {
     let end = || {
         *process.life.lock() = Life::Zombie(status);
         process.life_queue.wake_all(poll::IN | poll::RDNORM);
     };
-    // Who waits looks with the children locked: a zombie and its signal are there at the same time, and one that nobody waits for is
-    // never seen.
-    let told = process.with_parent(|parent, children| {
-        end();
-        notify(process, parent, children, status);
-        parent.clone()
-    });
-    match told {
-        Some(parent) => parent.child_events.wake_all(1),
-        None => {
+    loop {
+        let Some(parent) = process.parent.lock().upgrade() else {
             end();
             if process.pid == first_pid() {
                 flush_everything(|fs| fs.sync());
                 platform().end(status);
             }
+            return process.forget();
+        };
+        // Who waits looks under this lock: a zombie and its signal are there at
+        // the same time, and one that nobody waits for is never seen.
+        let mut children = parent.children.lock();
+        let Some(at) = children.iter().position(|c| Arc::ptr_eq(c, process)) else {
+            // The parent has ended just now: there is another.
+            continue;
+        };
+        let signal = process.exit_signal.load(Ordering::Relaxed);
+        let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
+        end();
+        if signal != 0 {
+            let (code, value) = end_code(status);
+            let uid = process.ids().ruid;
+            let [user, system] = process.divided().ticks();
+            let mut info = Siginfo::child(code as i32, process.pid, uid, value, user, system);
+            info.signo = signal as i32;
+            signal::send_process(&parent, info);
+        }
+        if ignored {
+            children.remove(at);
             process.forget();
         }
+        drop(children);
+        return parent.child_events.wake_all(1);
     }
-}
-
-/// Tells a parent, whose children these are, of a zombie among them (`do_notify_parent` of Linux), and forgets it if nobody is going to
-/// wait for it.
-fn notify(child: &Arc<Process>, parent: &Arc<Process>, children: &mut Children, status: i32) {
-    let signal = child.exit_signal.load(Ordering::Relaxed);
-    let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
-    if signal != 0 {
-        let (code, value) = end_code(status);
-        let uid = child.ids().ruid;
-        let [user, system] = child.divided().ticks();
-        let mut info = Siginfo::child(code as i32, child.pid, uid, value, user, system);
-        info.signo = signal as i32;
-        signal::send_process(parent, info);
-    }
-    if ignored {
-        children.reap(child);
-    } else if child.adopted.load(Ordering::Relaxed) {
-        let is_left = |c: &&Arc<Process>| c.adopted.load(Ordering::Relaxed) && c.zombie().is_some();
-        let kept = orphans_kept(parent);
-        let oldest = match kept {
-            0 => Some(child.clone()),
-            _ => children.list.iter().filter(is_left).nth_back(kept).cloned(),
-        };
-        if let Some(oldest) = oldest {
-            children.reap(&oldest);
-        }
-    }
-}
-
-/// How many orphans that have ended stay for the first process to wait for. On Linux all do, and an init waits for them; but many a
-/// container's first program is a server that doesn't know of them.
-fn orphans_kept(first: &Process) -> usize {
-    const SIGCHLD: u64 = signal::bit(linux::SIGCHLD);
-    if first.reaps.load(Ordering::Relaxed) {
-        return 4096;
-    }
-    // It may be about to wait for the first time. Some have a handler for everything, and never do.
-    let hears = !first.actions.is_ignored(linux::SIGCHLD)
-        || first.tasks.lock().iter().any(|t| {
-            let s = t.signals.lock();
-            (s.blocked | s.waiting) & SIGCHLD != 0
-        });
-    if hears { 16 } else { 0 }
 }
 
 static FIRST: AtomicU32 = AtomicU32::new(0);

@@ -80,7 +80,7 @@ impl Clone {
 fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let untraced = has(a.flags, linux::CLONE_UNTRACED);
     let f = a.flags & !u64::from(linux::CLONE_UNTRACED);
-    let (thread, sibling) = (has(f, linux::CLONE_THREAD), has(f, linux::CLONE_PARENT));
+    let thread = has(f, linux::CLONE_THREAD);
     if thread && !has(f, linux::CLONE_SIGHAND) || has(f, linux::CLONE_SIGHAND) && !has(f, linux::CLONE_VM) {
         return Err(Errno::EINVAL);
     }
@@ -131,6 +131,11 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let new_process = if thread {
         None
     } else {
+        let parent = if has(f, linux::CLONE_PARENT) {
+            process.parent.lock().upgrade().ok_or(Errno::EINVAL)?
+        } else {
+            process.clone()
+        };
         let mut actions = process.actions.share();
         if a.clear_handlers {
             actions = actions.after_exec();
@@ -138,12 +143,11 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             actions = Arc::new(actions.duplicate());
         }
         let new = Process::new(NewProcess {
-            maker: Some(process.clone()),
-            sibling,
+            parent: Some(parent),
             ids: task.ids().clone(),
             limits: *process.limits.lock(),
             actions,
-            exit_signal: if sibling { process.exit_signal.load(Ordering::Relaxed) } else { a.exit_signal },
+            exit_signal: a.exit_signal,
         })?;
         if !copied {
             space.users.fetch_add(1, Ordering::SeqCst);
@@ -205,7 +209,10 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             if let Some(p) = &new_process {
                 space.users.fetch_sub(1, Ordering::SeqCst);
                 *p.life.lock() = Life::Zombie(0);
-                p.with_parent(|_, children| children.reap(p));
+                if let Some(parent) = p.parent.lock().upgrade() {
+                    parent.children.lock().retain(|child| !Arc::ptr_eq(child, p));
+                }
+                p.forget();
             }
             return Err(e);
         }
@@ -550,19 +557,14 @@ fn look_at_tracees(
 fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<Waited>> {
     let process = c.task.process.clone();
     let reap = options & linux::WNOWAIT == 0;
-    let only_own = options & linux::__WNOTHREAD != 0;
-    if matches!(which, Which::Any) && process.pid == first_pid() {
-        process.reaps.store(true, Ordering::Relaxed);
-    }
     let look = || -> Option<Result<Waited>> {
-        let traced = match look_at_tracees(c, &which, exited, reap, only_own) {
+        let traced = match look_at_tracees(c, &which, exited, reap, options & linux::__WNOTHREAD != 0) {
             Ok(waited) => return Some(Ok(waited)),
             Err(any) => any,
         };
         let mut all = process.children.lock();
-        let own = |p: &Process| !only_own || p.parent_thread.load(Ordering::Relaxed) == c.task.tid();
-        let matches = |p: &&Arc<Process>| which.matches(p) && is_waited_for(p, options) && own(p);
-        let children: Vec<Arc<Process>> = all.list.iter().filter(matches).cloned().collect();
+        let matches = |p: &&Arc<Process>| which.matches(p) && is_waited_for(p, options);
+        let children: Vec<Arc<Process>> = all.iter().filter(matches).cloned().collect();
         if children.is_empty() {
             return (!traced).then_some(Err(Errno::ECHILD));
         }
@@ -575,7 +577,8 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
             };
             if exited && let Some(status) = p.zombie() {
                 if reap {
-                    all.reap(&p);
+                    all.retain(|c| !Arc::ptr_eq(c, &p));
+                    p.forget();
                     let mut used = p.divided();
                     used.add(*p.child_usage.lock());
                     process.child_usage.lock().add(used);
