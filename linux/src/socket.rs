@@ -393,15 +393,25 @@ impl SocketFile {
         Ok(n)
     }
 
-    /// Looks at what is there until that fills the sink, no more comes, or it has waited long enough.
+    /// Looks at what is there until that is all that one look can take, no more comes, or it has waited long enough.
     fn peek_all(&self, s: &dyn StreamHandle, sink: &mut Sink, nonblock: bool, flags: u32) -> Result<usize> {
-        let (whole, mut len) = (sink.left(), 0);
+        let (whole, mut len) = (sink.host_len(), 0);
         let r = self.in_turn(nonblock, false, || {
             // Before it looks: what has come since then may be more. None goes past a mark of urgent data.
             let over = s.ready() & (poll::RDHUP | poll::HUP | poll::ERR | poll::PRI) != 0;
             sink.rewind();
+            // What was seen before counts no more if this fails.
+            len = 0;
             len = s.receive(sink, flags)?;
-            if len == whole || len == 0 || over { Ok(len) } else { Err(Errno::EAGAIN) }
+            if len >= whole || len == 0 || over {
+                return Ok(len);
+            }
+            // A page that is missing would end each look at the same place: the caller brings it in and comes again.
+            if sink.note_missing() {
+                len = 0;
+                return Err(Errno::EFAULT);
+            }
+            Err(Errno::EAGAIN)
         });
         if len > 0 { Ok(len) } else { r }
     }

@@ -17,6 +17,8 @@ use atoll_sync::breathe;
 
 /// Most bytes that are handed to one host call.
 const HOST_MAX: u64 = 1 << 20;
+/// And most buffers.
+const HOST_BUFS: usize = 8;
 
 /// A piece of a program's memory: address and length.
 #[derive(Clone, Copy, Debug, Default)]
@@ -192,7 +194,7 @@ macro_rules! common {
             }
 
             /// The buffers that are left, for a host call: the first eight of them. The program's only. Value: how many.
-            pub fn host_bufs(&mut self, bufs: &mut [$buf; 8]) -> Result<usize> {
+            pub fn host_bufs(&mut self, bufs: &mut [$buf; HOST_BUFS]) -> Result<usize> {
                 let mut n = 0;
                 self.each_piece(|p| {
                     bufs[n] = $buf::user(p.addr, p.len)?;
@@ -200,6 +202,20 @@ macro_rules! common {
                     Ok(n < bufs.len())
                 })?;
                 Ok(n)
+            }
+
+            /// Bytes that a host call takes with these; of a buffer of the runtime, all.
+            pub fn host_len(&mut self) -> usize {
+                if let Buffers::Kernel(_) = self.$field {
+                    return self.left();
+                }
+                let (mut n, mut len) = (0, 0);
+                let all = self.each_piece(|p| {
+                    (n, len) = (n + 1, len + p.len as usize);
+                    Ok(n < HOST_BUFS)
+                });
+                debug_assert!(all.is_ok());
+                len
             }
 
             /// Gives `f` the program's buffers that are left, up to [`HOST_MAX`] bytes, until it says
