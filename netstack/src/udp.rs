@@ -155,11 +155,12 @@ impl Inner {
         let mut bytes = self.take_held(n);
         bytes.resize(whole, 0);
         if len > 0 && f(&mut bytes[before..]) < len {
+            // The caller brings the page in, and sends this piece again.
+            self.keep_again(n, held_to, bytes, before)?;
             return Err(Errno::EFAULT);
         }
         if flags & net::MSG_MORE != 0 {
-            self.reserve(whole)?;
-            datagrams(self.sockets.get_mut(n).ok_or(Errno::EBADF)?)?.held = Some((to, bytes));
+            self.keep(n, to, bytes)?;
             return Ok(len);
         }
         match out {
@@ -174,6 +175,7 @@ impl Inner {
                 let meta =
                     udp::UdpMetadata { endpoint: to, local_address: Some(source), meta: Default::default() };
                 if s.send_slice(&bytes, meta).is_err() {
+                    self.keep_again(n, held_to, bytes, before)?;
                     return self.no_room(n);
                 }
                 self.list(f);
@@ -188,6 +190,25 @@ impl Inner {
         let bytes = held.map_or(Vec::new(), |(_, bytes)| bytes);
         self.give_back(bytes.len());
         bytes
+    }
+
+    /// Keeps what is sent with MSG_MORE.
+    fn keep(&mut self, n: usize, to: IpEndpoint, bytes: Vec<u8>) -> Result<()> {
+        self.reserve(bytes.len())?;
+        datagrams(self.sockets.get_mut(n).ok_or(Errno::EBADF)?)?.held = Some((to, bytes));
+        Ok(())
+    }
+
+    /// Keeps what was held, for `held_to`, before the piece that could not be sent was put behind it.
+    fn keep_again(
+        &mut self,
+        n: usize,
+        held_to: Option<IpEndpoint>,
+        mut bytes: Vec<u8>,
+        before: usize,
+    ) -> Result<()> {
+        bytes.truncate(before);
+        held_to.map_or(Ok(()), |to| self.keep(n, to, bytes))
     }
 
     fn no_room(&mut self, n: usize) -> Result<usize> {

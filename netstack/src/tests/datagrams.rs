@@ -214,6 +214,11 @@ fn a_datagram_in_pieces() {
     assert_eq!(send(3, "127.0.0.1:54", 0), Ok(3));
     assert_eq!(receive(&mut sim.calls(0), s, 100, 0).unwrap(), [2, 2, 1, 3, 3, 3]);
     assert_eq!(receive(&mut sim.calls(0), other, 100, 0), Err(Errno::EAGAIN));
+    // One of which a piece can't be copied yet waits for that.
+    assert_eq!(send(2, "127.0.0.1:53", net::MSG_MORE), Ok(2));
+    assert_eq!(sim.calls(0).send(c, 5, None, 0, &mut |_| 4), Err(Errno::EFAULT));
+    assert_eq!(send(1, "127.0.0.1:54", 0), Ok(1));
+    assert_eq!(receive(&mut sim.calls(0), s, 100, 0).unwrap(), [2, 2, 1]);
     // One that becomes too long is gone.
     assert_eq!(send(60_000, "127.0.0.1:53", net::MSG_MORE), Ok(60_000));
     assert_eq!(send(6000, "127.0.0.1:53", 0), Err(Errno::EMSGSIZE));
