@@ -64,7 +64,13 @@ impl File for PageMap {
             let bytes = words[..n].as_bytes();
             // A word is put as a whole.
             match sink.ensure(bytes.len()).and_then(|()| sink.put(bytes)) {
-                Ok(put) => done += put,
+                Ok(put) => {
+                    done += put;
+                    // A page went meanwhile.
+                    if put < bytes.len() {
+                        break;
+                    }
+                }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             }
