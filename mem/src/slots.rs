@@ -38,6 +38,26 @@ fn part(block: u64, range: &Range<u64>) -> u32 {
     below(to) & !below(from)
 }
 
+/// The blocks that a range touches; none if it ends before it begins.
+fn blocks(range: &Range<u64>) -> Range<u64> {
+    let (first, _) = place(range.start);
+    first..range.end.max(first)
+}
+
+/// The numbers of the bits that are set.
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let n = (self.0 != 0).then(|| self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1;
+        Some(n)
+    }
+}
+
 impl<T: Copy + Default> Slots<T> {
     /// None.
     pub const fn new() -> Self {
@@ -86,15 +106,13 @@ impl<T: Copy + Default> Slots<T> {
 
     /// Those that begin in a range, in order.
     pub fn range(&self, range: Range<u64>) -> Iter<'_, T> {
-        let blocks = self.blocks.range(range.start & !(BLOCK - 1)..range.end.max(range.start & !(BLOCK - 1)));
-        Iter { blocks, range, at: 0, left: 0, slots: &[] }
+        Iter { blocks: self.blocks.range(blocks(&range)), range, at: 0, left: Bits(0), slots: &[] }
     }
 
     /// The same, to be changed.
     pub fn range_mut(&mut self, range: Range<u64>) -> IterMut<'_, T> {
-        let blocks =
-            self.blocks.range_mut(range.start & !(BLOCK - 1)..range.end.max(range.start & !(BLOCK - 1)));
-        IterMut { blocks, range, at: 0, left: 0, next: 0, slots: [].iter_mut() }
+        let blocks = self.blocks.range_mut(blocks(&range));
+        IterMut { blocks, range, at: 0, left: Bits(0), next: 0, slots: [].iter_mut() }
     }
 
     /// All.
@@ -114,12 +132,8 @@ impl<T: Copy + Default> Slots<T> {
         mut goes: impl FnMut(u64, &mut T) -> bool,
         mut gone: impl FnMut(T),
     ) {
-        let blocks = range.start & !(BLOCK - 1)..range.end.max(range.start & !(BLOCK - 1));
-        let empty = self.blocks.extract_if(blocks, |at, block| {
-            let mut left = block.there & part(*at, &range);
-            while left != 0 {
-                let n = left.trailing_zeros() as usize;
-                left &= left - 1;
+        let empty = self.blocks.extract_if(blocks(&range), |at, block| {
+            for n in Bits(block.there & part(*at, &range)) {
                 if goes(at + n as u64 * SLOT, &mut block.slots[n]) {
                     block.there &= !(1 << n);
                     gone(block.slots[n]);
@@ -144,20 +158,47 @@ impl<T: Copy + Default> Block<T> {
     }
 }
 
-/// In order of their addresses, which is how they are put side by side at the least cost.
-impl<T: Copy + Default> FromIterator<(u64, T)> for Slots<T> {
-    fn from_iter<I: IntoIterator<Item = (u64, T)>>(all: I) -> Self {
-        let mut all = all.into_iter().peekable();
-        let blocks = core::iter::from_fn(|| {
-            let (at, _) = all.peek()?;
-            let (block, _) = place(*at);
-            let mut made = Block::empty();
-            while let Some((at, new)) = all.next_if(|(at, _)| place(*at).0 == block) {
-                made.insert(place(at).1, new);
-            }
-            Some((block, made))
-        });
-        Slots { blocks: blocks.collect() }
+/// Slots that come in the order of their addresses, so that no place has to be looked for.
+pub struct InOrder<T> {
+    before: Slots<T>,
+    /// The last one's block, and its address.
+    last: Box<Block<T>>,
+    at: u64,
+}
+
+impl<T: Copy + Default> InOrder<T> {
+    /// None.
+    pub fn new() -> Self {
+        InOrder { before: Slots::new(), last: Block::empty(), at: 0 }
+    }
+
+    /// The one at an address, if it has come: no other one is asked for than the last.
+    pub fn get_mut(&mut self, at: u64) -> Option<&mut T> {
+        let (block, n) = place(at);
+        (block == self.at && self.last.there & 1 << n != 0).then(|| &mut self.last.slots[n])
+    }
+
+    /// The next one.
+    pub fn push(&mut self, at: u64, new: T) {
+        let (block, n) = place(at);
+        if block != self.at {
+            self.close();
+            self.at = block;
+        }
+        self.last.insert(n, new);
+    }
+
+    fn close(&mut self) {
+        if self.last.there != 0 {
+            let full = core::mem::replace(&mut self.last, Block::empty());
+            self.before.blocks.insert(self.at, full);
+        }
+    }
+
+    /// All.
+    pub fn end(mut self) -> Slots<T> {
+        self.close();
+        self.before
     }
 }
 
@@ -174,7 +215,7 @@ pub struct Iter<'a, T> {
     blocks: btree_map::Range<'a, u64, Box<Block<T>>>,
     range: Range<u64>,
     at: u64,
-    left: u32,
+    left: Bits,
     slots: &'a [T],
 }
 
@@ -183,24 +224,23 @@ impl<'a, T> Iterator for Iter<'a, T> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            self.go_on()?;
-        }
-        let n = self.left.trailing_zeros() as usize;
-        self.left &= self.left - 1;
+        let n = self.left.next().or_else(|| self.go_on())?;
         Some((self.at + n as u64 * SLOT, &self.slots[n]))
     }
 }
 
 impl<T> Iter<'_, T> {
-    /// To the next block that has any.
+    /// To the next block that has any, and its first one.
     #[inline(never)]
-    fn go_on(&mut self) -> Option<()> {
-        while self.left == 0 {
+    fn go_on(&mut self) -> Option<usize> {
+        loop {
             let (at, block) = self.blocks.next()?;
-            (self.at, self.slots, self.left) = (*at, &block.slots, block.there & part(*at, &self.range));
+            (self.at, self.slots) = (*at, &block.slots);
+            self.left = Bits(block.there & part(*at, &self.range));
+            if let Some(n) = self.left.next() {
+                return Some(n);
+            }
         }
-        Some(())
     }
 }
 
@@ -209,7 +249,7 @@ pub struct IterMut<'a, T> {
     blocks: btree_map::RangeMut<'a, u64, Box<Block<T>>>,
     range: Range<u64>,
     at: u64,
-    left: u32,
+    left: Bits,
     /// The number of the first one in `slots`.
     next: usize,
     slots: slice::IterMut<'a, T>,
@@ -220,11 +260,7 @@ impl<'a, T> Iterator for IterMut<'a, T> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            self.go_on()?;
-        }
-        let n = self.left.trailing_zeros() as usize;
-        self.left &= self.left - 1;
+        let n = self.left.next().or_else(|| self.go_on())?;
         let slot = self.slots.nth(n - self.next)?;
         self.next = n + 1;
         Some((self.at + n as u64 * SLOT, slot))
@@ -234,13 +270,15 @@ impl<'a, T> Iterator for IterMut<'a, T> {
 impl<T> IterMut<'_, T> {
     /// As [`Iter::go_on`].
     #[inline(never)]
-    fn go_on(&mut self) -> Option<()> {
-        while self.left == 0 {
+    fn go_on(&mut self) -> Option<usize> {
+        loop {
             let (at, block) = self.blocks.next()?;
-            (self.at, self.left, self.next) = (*at, block.there & part(*at, &self.range), 0);
+            (self.at, self.left, self.next) = (*at, Bits(block.there & part(*at, &self.range)), 0);
             self.slots = block.slots.iter_mut();
+            if let Some(n) = self.left.next() {
+                return Some(n);
+            }
         }
-        Some(())
     }
 }
 
@@ -297,7 +335,15 @@ mod tests {
                         let gone: Vec<u32> = model.extract_if(.., goes).map(|(_, value)| value).collect();
                         prop_assert_eq!(taken, gone);
                     }
-                    Step::Rebuild => slots = model.iter().map(|(at, value)| (*at, *value)).collect(),
+                    Step::Rebuild => {
+                        let mut all = InOrder::new();
+                        for (at, value) in &model {
+                            prop_assert_eq!(all.get_mut(*at), None);
+                            all.push(*at, *value);
+                            prop_assert_eq!(all.get_mut(*at).copied(), Some(*value));
+                        }
+                        slots = all.end();
+                    }
                 }
                 let found: Vec<(u64, u32)> = slots.range(look.clone()).map(|(at, slot)| (at, *slot)).collect();
                 let wanted = model.iter().filter(|(at, _)| look.contains(at));

@@ -39,7 +39,7 @@ use crate::heap::{
 };
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
-use crate::slots::Slots;
+use crate::slots::{InOrder, Slots};
 use crate::texts::{self, Piece, Shape, Text, Texts};
 
 /// Pages that a space has before it takes memory by the block where that isn't touched in order: small programs touch little of
@@ -2925,8 +2925,7 @@ impl Vm {
         self.next_ready = SLOT;
         let mut guards = Protecting::new();
         let mut budget = if hot.is_empty() { 0 } else { COPIED_AT_FORK };
-        // In order, as they come, so that no place has to be looked for.
-        let mut slots: Vec<(u64, Slot)> = Vec::new();
+        let mut slots = InOrder::new();
         for (&start, area) in &self.areas {
             if area.at_fork.omitted {
                 continue;
@@ -2946,7 +2945,7 @@ impl Vm {
                     continue;
                 }
                 // Another area may have its beginning.
-                if slots.last().is_none_or(|(last, _)| *last != s) {
+                if slots.get_mut(s).is_none() {
                     let mut is_hot = hot.iter().any(|at| at & !(SLOT - 1) == s);
                     let pages = slot.mapped.count_ones();
                     if !is_hot && pages <= budget && !slot.guarded && self.is_writable(s) {
@@ -2964,9 +2963,9 @@ impl Vm {
                             Slot { mapped: 0, stale, guarded: true, kept: 0, clean: 0, idle: 0, ..*slot }
                         }
                     };
-                    slots.push((s, copy));
+                    slots.push(s, copy);
                 }
-                let (_, copy) = slots.last_mut().expect("it was looked at, or has just been made");
+                let copy = slots.get_mut(s).expect("it was looked at, or has just been made");
                 copy.mapped |= bits;
                 copy.stale &= !bits;
                 child.resident += u64::from(bits.count_ones());
@@ -2980,7 +2979,7 @@ impl Vm {
             }
             breathe();
         }
-        child.slots = slots.into_iter().collect();
+        child.slots = slots.end();
         child.peak = child.resident;
         for (_, slot) in self.slots.iter_mut() {
             // What was copied and could not be used can be read again, and is looked at like any other when it is written to.
