@@ -47,6 +47,21 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Of files that have no place in the tree, and are run or looked for as those that have: as the kernel's own mounts on Linux.
+    pub fn of_nowhere(fs: Arc<dyn FileSystem>, root: InodeRef) -> &'static Mount {
+        Box::leak(Box::new(Mount {
+            id: 0,
+            root,
+            fs,
+            read_only: false,
+            source: b"none".to_vec(),
+            target: Vec::new(),
+            above: None,
+            renaming: Mutex::new(()),
+            next: SetOnce::new(),
+        }))
+    }
+
     /// Runs `f`, which finds two names here and renames: what it found is still there when it does, as far
     /// as the cell renames by itself (Linux: `s_vfs_rename_mutex`, and the directories' locks).
     pub fn rename_alone<R>(&self, f: impl FnOnce() -> R) -> R {

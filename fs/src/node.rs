@@ -280,6 +280,10 @@ pub trait File: Send + Sync + Any {
     /// The runtime's own view of it.
     fn as_any(&self) -> &dyn Any;
 
+    /// The inode that it is itself, if it has no place in the tree, and is a regular file all the same.
+    fn inode(self: Arc<Self>) -> Option<InodeRef> {
+        None
+    }
     /// Reads. `at`: None for streams.
     fn read(&self, _sink: &mut Sink, _at: Option<u64>, _nonblock: bool) -> Result<usize> {
         Err(Errno::EINVAL)

@@ -967,6 +967,10 @@ impl File for TmpNode {
         self
     }
 
+    fn inode(self: Arc<Self>) -> Option<InodeRef> {
+        Some(self)
+    }
+
     fn seekable(&self) -> bool {
         true
     }

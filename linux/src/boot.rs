@@ -16,6 +16,7 @@ use atoll_abi::{Errno, Result, platform};
 use atoll_fs::device::Device;
 use atoll_fs::disk::Granted;
 use atoll_fs::host::HostFs;
+use atoll_fs::namespace::Mount;
 use atoll_fs::stream::Stream;
 use atoll_fs::tmp::TmpFs;
 use atoll_fs::{Cred, FileSystem, FileType, Inode, InodeRef, Namespace, OpenFile, SetAttr};
@@ -178,10 +179,12 @@ pub fn boot() {
     if memory_policy::is_without_colours(&config.memory_policy) {
         platform().log("the memory policy's colours are left out: this platform does not tell a cell which frames its memory is in");
     }
-    let (shm, _) = TmpFs::new(memory().most(), 0o1777);
+    let (shm, shm_root) = TmpFs::new(memory().most(), 0o1777);
+    let nowhere = Mount::of_nowhere(shm.clone(), shm_root);
     set_world(World {
         tree,
         shm,
+        nowhere,
         hostname: Mutex::new(config.name.clone().into_bytes()),
         domainname: Mutex::new(b"(none)".to_vec()),
         host_network: config.host_network,
@@ -207,7 +210,8 @@ pub fn boot() {
         fail(&format!("the grid's configuration: {reason}"), 125);
     }
     let process = Process::new(NewProcess {
-        parent: None,
+        maker: None,
+        sibling: false,
         ids: Ids::first(config.uid, config.gid, &config.groups),
         limits,
         actions: Arc::new(Actions::ignoring(config.ignored_signals)),
@@ -319,7 +323,7 @@ fn first(config: &BootConfig, frame: &mut UserFrame) {
         Err(e) => fail(&format!("{name}: not found in the cell ({e})"), 127),
     };
     let is_directory = place.inode.kind() == FileType::Directory;
-    let program = Program { place, path, args: config.args.clone(), env: config.env.clone() };
+    let program = Program::new(place, path).with(config.args.clone(), config.env.clone());
     match exec::exec(task, frame, program) {
         Ok(()) => {}
         Err(Errno::ENOEXEC) => fail(&format!("{name}: not an x86-64 Linux program or script"), 126),

@@ -24,6 +24,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 
 use crate::aio;
 use crate::capabilities::FileCapabilities;
+use crate::files::FileRef;
 use crate::futex;
 use crate::grid;
 use crate::ipc::mqueue;
@@ -35,8 +36,9 @@ use crate::syscalls::process::READ_IMPLIES_EXEC;
 use crate::units;
 use crate::vdso;
 
-/// Most bytes of arguments and environment (Linux: a quarter of the stack's limit, at most 6 MiB).
-const ARGS_MAX: usize = 6 << 20;
+/// Most bytes of arguments and environment, whatever the stack may have, and that they may be in any case.
+const ARGS_MAX: u64 = 6 << 20;
+const ARGS_ALWAYS: u64 = 128 << 10;
 /// Longest single argument (MAX_ARG_STRLEN).
 pub const ARG_MAX: usize = 128 << 10;
 /// Longest chain of script interpreters.
@@ -60,7 +62,59 @@ pub struct Program {
     pub args: Vec<Vec<u8>>,
     /// Environment.
     pub env: Vec<Vec<u8>>,
+    /// Where its file is, as /proc/PID/exe says it.
+    exe: Vec<u8>,
+    /// It is what a descriptor is open at, and has the name of that file.
+    is_open: bool,
+    /// Its path goes by a descriptor that exec closes.
+    pub is_closed: bool,
 }
+
+impl Program {
+    /// Of a file that was found under a path, as yet without arguments.
+    pub fn new(place: Location, path: Vec<u8>) -> Program {
+        let exe = place.path_of(&path);
+        Program { place, path, args: Vec::new(), env: Vec::new(), exe, is_open: false, is_closed: false }
+    }
+
+    /// The same with these arguments, and this environment.
+    pub fn with(self, args: Vec<Vec<u8>>, env: Vec<Vec<u8>>) -> Program {
+        Program { args, env, ..self }
+    }
+
+    /// The same of one that is looked for.
+    pub fn find(task: &Task, path: Vec<u8>) -> Result<Program> {
+        match target(task, &path)? {
+            Target::Found(place) => Ok(Program::new(place, path)),
+            Target::Open(file) => Ok(Program { is_open: false, ..Program::opened(&file, path)? }),
+            Target::Missing => Err(Errno::ENOENT),
+        }
+    }
+
+    /// Of what a descriptor is open at. EACCES: no program can be there.
+    pub fn opened(file: &FileRef, path: Vec<u8>) -> Result<Program> {
+        let place = place_of(file).ok_or(Errno::EACCES)?;
+        Ok(Program { exe: file.describe(), is_open: true, ..Program::new(place, path) })
+    }
+
+    /// What its task is called: as it was found, or as its file is (Linux 6.14).
+    fn name(&self, found: &[u8]) -> Vec<u8> {
+        let exe = || base_name(self.exe.strip_suffix(b" (deleted)").unwrap_or(&self.exe)).to_vec();
+        if self.is_open { exe() } else { base_name(found).to_vec() }
+    }
+}
+
+/// Where a file is that is open. Those in memory that have no name are nowhere.
+pub fn place_of(file: &FileRef) -> Option<Location> {
+    let of_memory = || {
+        let inode = file.file().clone().inode()?;
+        Some(Location { mount: world().nowhere, inode })
+    };
+    file.place().cloned().or_else(of_memory)
+}
+
+/// Bytes of the header of an ELF file.
+const ELF_HEADER: usize = size_of::<elf::FileHeader64<LE>>();
 
 /// An ELF file that was looked at.
 struct Elf {
@@ -159,15 +213,21 @@ fn parse(file: &Arc<dyn File>, head: &[u8]) -> Result<Elf> {
                 }
                 segments.push(Segment { addr, memory, offset, file: len, access });
             }
-            elf::PT_INTERP => {
+            // Only the first one counts.
+            elf::PT_INTERP if interpreter.is_none() => {
                 let len = h.p_filesz(LE);
                 if !(2..=4096).contains(&len) {
                     return Err(Errno::ENOEXEC);
                 }
                 let mut name = read_file(&**file, h.p_offset(LE), len as usize)?;
-                if name.pop() != Some(0) || name.contains(&0) {
+                if name.len() < len as usize {
+                    return Err(Errno::EIO);
+                }
+                if name.last() != Some(&0) {
                     return Err(Errno::ENOEXEC);
                 }
+                let end = name.iter().position(|b| *b == 0);
+                name.truncate(end.unwrap_or(0));
                 interpreter = Some(name);
             }
             elf::PT_GNU_STACK => executable_stack = (h.p_flags(LE) & elf::PF_X).0 != 0,
@@ -286,7 +346,20 @@ fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
             return elf.map(|e| (program, name, file, e, running));
         }
         let _ = file.release(linux::O_RDONLY);
-        let line = head[2..].split(|b| *b == b'\n').next().unwrap_or(&[]);
+        let line = match head[2..].iter().position(|b| *b == b'\n') {
+            Some(end) => &head[2..2 + end],
+            None if head.len() < SCRIPT_LINE => &head[2..],
+            // It goes on, and has an interpreter whose name has not been cut (`load_script` of Linux).
+            None => {
+                let name = trim(&head[2..]);
+                if name.iter().all(|b| !matches!(b, b' ' | b'\t' | 0))
+                    && head.last().is_some_and(|b| name.last() == Some(b))
+                {
+                    return Err(Errno::ENOEXEC);
+                }
+                &head[2..SCRIPT_LINE - 1]
+            }
+        };
         let line = trim(line);
         let (interpreter, argument) = match line.iter().position(|b| *b == b' ' || *b == b'\t') {
             Some(at) => (&line[..at], trim(&line[at..])),
@@ -295,14 +368,18 @@ fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
         if interpreter.is_empty() {
             return Err(Errno::ENOEXEC);
         }
+        // It couldn't open the script.
+        if program.is_closed {
+            return Err(Errno::ENOENT);
+        }
         let mut args = alloc::vec![interpreter.to_vec()];
         if !argument.is_empty() {
             args.push(argument.to_vec());
         }
         args.push(program.path.clone());
         args.extend(program.args.drain(..).skip(1));
-        let place = lookup(task, interpreter)?;
-        program = Program { place, path: interpreter.to_vec(), args, env: program.env };
+        let found = Program::find(task, interpreter.to_vec())?;
+        program = Program { args, env: program.env, is_open: program.is_open, ..found };
     }
     Err(Errno::ELOOP)
 }
@@ -319,14 +396,18 @@ fn trim(mut line: &[u8]) -> &[u8] {
 
 /// Finds a file for the current task.
 pub fn lookup(task: &Task, path: &[u8]) -> Result<Location> {
+    match target(task, path)? {
+        Target::Found(l) => Ok(l),
+        Target::Open(f) => place_of(&f).ok_or(Errno::EACCES),
+        Target::Missing => Err(Errno::ENOENT),
+    }
+}
+
+fn target(task: &Task, path: &[u8]) -> Result<Target> {
     let (root, cwd) = (task.fs.root.lock().clone(), task.fs.cwd.lock().clone());
     let cred = task.cred();
     let walker = Walker { tree: &world().tree, root: &root, cred: &cred };
-    match walker.walk(&cwd, path, How { opens: true, ..How::default() })?.target {
-        Target::Found(l) => Ok(l),
-        Target::Open(f) => f.place().cloned().ok_or(Errno::EACCES),
-        Target::Missing => Err(Errno::ENOENT),
-    }
+    Ok(walker.walk(&cwd, path, How { opens: true, ..How::default() })?.target)
 }
 
 /// The capabilities that this file gives to the task if it runs it, as far as they matter to it. EPERM: they are less than what it
@@ -351,8 +432,11 @@ fn file_capabilities(task: &Task, place: &Location) -> Result<Option<FileCapabil
 
 /// Replaces the current task's program. On success the task's frame is the new program's.
 pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> {
-    let total: usize = program.args.iter().chain(&program.env).map(|s| s.len() + 9).sum();
-    if total > ARGS_MAX {
+    // A quarter of what its stack may have (`bprm_stack_limits` of Linux).
+    let stack = task.process.limit(linux::RLIMIT_STACK).cur;
+    let most = (stack / 4).clamp(ARGS_ALWAYS, ARGS_MAX).min(stack);
+    let strings = program.args.iter().chain(&program.env).map(|s| s.len() as u64 + 9);
+    if strings.sum::<u64>() + program.path.len() as u64 + 1 > most {
         return Err(Errno::E2BIG);
     }
     let (program, name, file, elf, running) = resolve(task, program)?;
@@ -361,7 +445,10 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
             let found = || {
                 let (file, _running) = open_executable(task, &lookup(task, path)?)?;
                 let head = read_file(&*file, 0, SCRIPT_LINE);
-                let parsed = head.and_then(|head| parse(&file, &head).map_err(|_| Errno::ENOEXEC));
+                let parsed = head.and_then(|head| match head.len() {
+                    0..ELF_HEADER => Err(Errno::EIO),
+                    _ => parse(&file, &head).map_err(|_| Errno::ELIBBAD),
+                });
                 let _ = file.release(linux::O_RDONLY);
                 parsed
             };
@@ -412,7 +499,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     // changes the memory first), though it is not loaded yet.
     {
         let mut image = process.image.lock();
-        image.exe = program.place.path_of(&program.path);
+        image.exe = program.exe.clone();
         image.place = Some(program.place.clone());
         image.cmdline = joined(&program.args);
         image.environ = joined(&program.env);
@@ -428,7 +515,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     if let Ok(attr) = program.place.inode.attr() {
         task.take_ids(&attr, capabilities);
     }
-    task.set_name(base_name(&name));
+    task.set_name(&program.name(&name));
     process.has_execed.store(true, Ordering::Relaxed);
     process.persona.fetch_and(!READ_IMPLIES_EXEC, Ordering::Relaxed);
     // Whatever its maker asked for was for the old program (`execve(2)`).
@@ -498,8 +585,7 @@ fn load(
     let stack_limit = task.process.limit(linux::RLIMIT_STACK).cur;
     let layout = layout(stack_limit);
     memory.set_top(layout.mappings_top);
-    let exe = program.place.path_of(&program.path);
-    let policy = memory_policy::starts(&task.process, &exe);
+    let policy = memory_policy::starts(&task.process, &program.exe);
     task.process.apply_paging(memory);
     let bias = elf.load(memory, Some(layout.pie))?;
     let (base, entry) = match interpreter {
@@ -619,7 +705,7 @@ fn load(
     let bytes: Vec<u8> = block.iter().flat_map(|w| w.to_ne_bytes()).collect();
     user::write(sp, &bytes)?;
     let image = Image {
-        exe,
+        exe: program.exe.clone(),
         place: Some(program.place.clone()),
         running: Some(running),
         cmdline: joined(&program.args),

@@ -1183,14 +1183,18 @@ impl Inode for Node {
             });
         }
         if let What::PidFile(pid, _, n) = self.what
-            && find_process(pid).is_some_and(|p| p.zombie().is_some())
+            && let Some(process) = find_process(pid)
         {
             // What is told of memory, and of where it was.
+            let over = process.zombie().is_some();
             match if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name } {
-                "environ" | "auxv" | "mem" | "pagemap" | "smaps_rollup" | "timers" => {
+                "environ" | "auxv" | "mem" | "pagemap" | "smaps_rollup" | "timers" if over => {
                     return Err(Errno::ESRCH);
                 }
-                "mounts" | "mountinfo" | "mountstats" => return Err(Errno::EINVAL),
+                "mounts" | "mountinfo" | "mountstats" if over => return Err(Errno::EINVAL),
+                "maps" | "smaps" | "smaps_rollup" | "numa_maps" | "environ" | "auxv" if !over => {
+                    looked_at(pid)?;
+                }
                 _ => {}
             }
         }

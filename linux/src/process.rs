@@ -444,16 +444,35 @@ pub struct Changes {
     pub continued: bool,
 }
 
+/// The children of a process. Who locks more than one's begins with the youngest process.
+#[derive(Default)]
+pub struct Children {
+    /// All, zombies included.
+    pub list: Vec<Arc<Process>>,
+    /// It has ended, and gets no more.
+    closed: bool,
+}
+
+impl Children {
+    /// Forgets one that has ended.
+    pub fn reap(&mut self, child: &Arc<Process>) {
+        self.list.retain(|c| !Arc::ptr_eq(c, child));
+        child.forget();
+    }
+}
+
 /// A process.
 pub struct Process {
     /// Process id.
     pub pid: u32,
-    /// Its parent.
+    /// Its parent. Changed with the old one's children locked.
     pub parent: Mutex<Weak<Process>>,
-    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended.
+    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended and nobody has taken it over.
     ppid: AtomicU32,
-    /// Its children, zombies included.
-    pub children: Mutex<Vec<Arc<Process>>>,
+    /// Thread id of the one of its parent's threads that made it, or that has taken it over. Changed as `parent`.
+    pub parent_thread: AtomicU32,
+    /// Its children.
+    pub children: Mutex<Children>,
     /// Woken when a child changes its state.
     pub child_events: WaitQueue,
     /// Its tasks, the first one first.
@@ -669,6 +688,8 @@ pub struct World {
     pub tree: Namespace,
     /// A tmpfs for what has no name: memfds, shared memory.
     pub shm: Arc<atoll_fs::tmp::TmpFs>,
+    /// Where those are when they are run.
+    pub nowhere: &'static atoll_fs::namespace::Mount,
     /// Host name.
     pub hostname: Mutex<Vec<u8>>,
     /// Domain name.
@@ -758,8 +779,10 @@ pub fn task_count() -> usize {
 
 /// What a new process starts from.
 pub struct NewProcess {
-    /// Its parent; None for the first.
-    pub parent: Option<Arc<Process>>,
+    /// Who makes it; None for the first.
+    pub maker: Option<Arc<Process>>,
+    /// Its parent is its maker's (CLONE_PARENT).
+    pub sibling: bool,
     /// Its ids.
     pub ids: Ids,
     /// Its limits.
@@ -789,7 +812,7 @@ impl Process {
     /// A process without tasks. EAGAIN: there are as many as there may be.
     pub fn new(from: NewProcess) -> Result<Arc<Process>> {
         let pid = new_id();
-        let (pgid, sid, image, dumpable) = match &from.parent {
+        let (pgid, sid, image, dumpable) = match &from.maker {
             Some(p) => (
                 p.pgid.load(Ordering::Relaxed),
                 p.sid.load(Ordering::Relaxed),
@@ -798,17 +821,18 @@ impl Process {
             ),
             None => (pid, pid, Image::default(), 1),
         };
-        let inherited = |what: fn(&Process) -> u32| from.parent.as_deref().map_or(0, what);
-        let activity = grid::for_process(from.parent.as_deref(), pid, base_name(&image.exe));
+        let inherited = |what: fn(&Process) -> u32| from.maker.as_deref().map_or(0, what);
+        let activity = grid::for_process(from.maker.as_deref(), pid, base_name(&image.exe));
         let environment = quota::Current::new(&activity);
         let process = Arc::new(Process {
             pid,
             activity,
             held: quota::Held::one(Quota::Processes, &environment).ok_or(Errno::EAGAIN)?,
             environment,
-            parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
-            ppid: AtomicU32::new(from.parent.as_ref().map_or(0, |p| p.pid)),
-            children: Mutex::new(Vec::new()),
+            parent: Mutex::new(Weak::new()),
+            ppid: AtomicU32::new(0),
+            parent_thread: AtomicU32::new(0),
+            children: Mutex::default(),
             child_events: WaitQueue::new(),
             tasks: Mutex::new(Vec::new()),
             actions: Own::new(from.actions),
@@ -844,13 +868,13 @@ impl Process {
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
             dump_filter: AtomicU32::new(
-                from.parent.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
+                from.maker.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
             ),
             subreaper: AtomicBool::new(false),
             io_priority: AtomicU32::new(inherited(|p| p.io_priority.load(Ordering::Relaxed))),
             thp_disabled: AtomicBool::new(inherited(|p| p.thp_disabled.load(Ordering::Relaxed).into()) != 0),
             memory_policy: AtomicU32::new(inherited(|p| p.memory_policy.load(Ordering::Relaxed))),
-            login: from.parent.as_ref().map_or([u32::MAX; 2], |p| p.login()).map(AtomicU32::new),
+            login: from.maker.as_ref().map_or([u32::MAX; 2], |p| p.login()).map(AtomicU32::new),
             oom_score_adj: AtomicI32::new(
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
@@ -875,8 +899,17 @@ impl Process {
         if from.limits[linux::RLIMIT_CPU as usize].cur != u64::MAX {
             process.limit_time();
         }
-        if let Some(parent) = &from.parent {
-            parent.children.lock().push(process.clone());
+        match &from.maker {
+            Some(maker) if from.sibling => {
+                let join = |parent: &Arc<Process>, children: &mut Children| {
+                    process.join(parent, children, maker.parent_thread.load(Ordering::Relaxed));
+                };
+                if maker.with_parent(join).is_none() {
+                    process.ppid.store(1, Ordering::Relaxed);
+                }
+            }
+            Some(maker) => process.join(maker, &mut maker.children.lock(), current().tid()),
+            None => {}
         }
         PROCESSES.lock().insert(pid, process.clone());
         // Its class may have changed before it could be found there.
@@ -887,7 +920,26 @@ impl Process {
         Ok(process)
     }
 
-    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended.
+    /// It is a child of this process from now on, whose children these are, and of the thread with that id.
+    fn join(self: &Arc<Self>, parent: &Arc<Process>, children: &mut Children, thread: u32) {
+        *self.parent.lock() = Arc::downgrade(parent);
+        self.ppid.store(parent.pid, Ordering::Relaxed);
+        self.parent_thread.store(thread, Ordering::Relaxed);
+        children.list.push(self.clone());
+    }
+
+    /// Calls this with its parent and that one's children, locked: meanwhile it gets no other parent. None: it has no parent.
+    pub fn with_parent<R>(&self, f: impl FnOnce(&Arc<Process>, &mut Children) -> R) -> Option<R> {
+        loop {
+            let parent = self.parent.lock().upgrade()?;
+            let mut children = parent.children.lock();
+            if self.parent.lock().as_ptr() == Arc::as_ptr(&parent) {
+                return Some(f(&parent, &mut children));
+            }
+        }
+    }
+
+    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended and nobody has taken it over.
     pub fn parent_pid(&self) -> u32 {
         self.ppid.load(Ordering::Relaxed)
     }
@@ -1049,6 +1101,10 @@ impl Task {
             tasks.insert(self.process.pid, me);
         }
         drop(tasks);
+        for child in &self.process.children.lock().list {
+            let _ =
+                child.parent_thread.compare_exchange(was, self.tid(), Ordering::Relaxed, Ordering::Relaxed);
+        }
         self.show_ids();
         ptrace::became_leader(self, was);
     }
@@ -1475,6 +1531,7 @@ fn leave(task: &Task, status: i32) {
             exit_process(&process, &me, if ending != -1 { ending } else { status });
         } else {
             signal::task_ends(task);
+            leave_children(task);
             if !process.tracees.lock().list.is_empty() {
                 ptrace::tracer_ends(&process, Some(task.tid()));
             }
@@ -1523,41 +1580,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
         }
     }
     process.release_parent();
-    // Children go to the nearest subreaper, or to nobody, who reaps them at once.
-    let heir = {
-        let mut at = process.parent.lock().upgrade();
-        while let Some(p) = &at {
-            if p.subreaper.load(Ordering::Relaxed) && p.zombie().is_none() {
-                break;
-            }
-            let next = p.parent.lock().upgrade();
-            at = next;
-        }
-        at
-    };
-    // Under the lock until all have their new parent: one that ends meanwhile looks for it (`tell_of_end`).
-    let mut children = process.children.lock();
-    let orphans = core::mem::take(&mut *children);
-    for child in &orphans {
-        *child.parent.lock() = heir.as_ref().map_or(Weak::new(), Arc::downgrade);
-        child.ppid.store(heir.as_ref().map_or(1, |p| p.pid), Ordering::Relaxed);
-        let death: Vec<Arc<Task>> = child.tasks.lock().clone();
-        for t in death {
-            let signal = t.death_signal.load(Ordering::Relaxed);
-            if signal != 0 {
-                signal::send_task(&t, Siginfo::from_user(signal, 0, process.pid, 0, 0));
-            }
-        }
-        match &heir {
-            Some(h) => h.children.lock().push(child.clone()),
-            None if child.zombie().is_some() => child.forget(),
-            None => {}
-        }
-    }
-    drop(children);
-    if let Some(h) = heir.filter(|_| !orphans.is_empty()) {
-        h.child_events.wake_all(1);
-    }
+    let orphans = orphan_children(process, last);
     crate::jobs::process_ends(process, &orphans);
     // Whoever waits for the end may write to what ran.
     let running = process.image.lock().running.take();
@@ -1577,45 +1600,117 @@ pub fn end_code(status: i32) -> (u32, i32) {
     }
 }
 
+/// A thread that made this process has ended: whoever has asked for it has a signal sent to the process (PR_SET_PDEATHSIG).
+fn tell_of_parent(child: &Arc<Process>, ended: &Task) {
+    let asked: Vec<u32> = child.tasks.lock().iter().map(|t| t.death_signal.load(Ordering::Relaxed)).collect();
+    for signal in asked.into_iter().filter(|signal| *signal != 0) {
+        let (pid, uid) = (ended.process.pid, ended.ids().ruid);
+        signal::send_process(child, Siginfo::from_user(signal, 0, pid, uid, 0));
+    }
+}
+
+/// A task ends that isn't the last of its process's: another one of these takes over the children that it has made.
+fn leave_children(task: &Task) {
+    let children = task.process.children.lock();
+    // If there is none any more, its process ends, too, and does the rest.
+    let Some(next) = task.process.leader() else { return };
+    for child in &children.list {
+        if child.parent_thread.load(Ordering::Relaxed) == task.tid() {
+            child.parent_thread.store(next.tid(), Ordering::Relaxed);
+            tell_of_parent(child, task);
+        }
+    }
+}
+
+/// The children of a process that ends go to the nearest subreaper above it (`forget_original_parent` of Linux), or to nobody, and then
+/// they are forgotten when they have ended. Value: who they are.
+fn orphan_children(process: &Arc<Process>, last: &Task) -> Vec<Arc<Process>> {
+    let mut children = process.children.lock();
+    children.closed = true;
+    let orphans = core::mem::take(&mut children.list);
+    if orphans.is_empty() {
+        return orphans;
+    }
+    let mut above = process.parent.lock().upgrade();
+    let mut has_heir = false;
+    while let Some(heir) = above.filter(|_| !has_heir) {
+        if heir.subreaper.load(Ordering::Relaxed) {
+            let mut theirs = heir.children.lock();
+            has_heir = !theirs.closed;
+            if has_heir {
+                let thread = heir.leader().map_or(0, |t| t.tid());
+                for child in &orphans {
+                    child.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
+                    child.join(&heir, &mut theirs, thread);
+                    if let Some(status) = child.zombie() {
+                        notify(child, &heir, &mut theirs, status);
+                    }
+                }
+                drop(theirs);
+                heir.child_events.wake_all(1);
+            }
+        }
+        above = heir.parent.lock().upgrade();
+    }
+    for child in &orphans {
+        // From when it has no parent, it is forgotten where it ends.
+        let over = !has_heir && child.zombie().is_some();
+        if !has_heir {
+            child.ppid.store(1, Ordering::Relaxed);
+            child.parent_thread.store(0, Ordering::Relaxed);
+            *child.parent.lock() = Weak::new();
+        }
+        if over {
+            child.forget();
+        } else {
+            tell_of_parent(child, last);
+        }
+    }
+    orphans
+}
+
 /// Makes a process a zombie and tells its parent; without one, or if it does not care, forgets it at once.
 fn tell_of_end(process: &Arc<Process>, status: i32) {
     let end = || {
         *process.life.lock() = Life::Zombie(status);
         process.life_queue.wake_all(poll::IN | poll::RDNORM);
     };
-    loop {
-        let Some(parent) = process.parent.lock().upgrade() else {
+    // Who waits looks with the children locked: a zombie and its signal are there at the same time, and one that nobody waits for is
+    // never seen.
+    let told = process.with_parent(|parent, children| {
+        end();
+        notify(process, parent, children, status);
+        parent.clone()
+    });
+    match told {
+        Some(parent) => parent.child_events.wake_all(1),
+        None => {
             end();
             if process.pid == first_pid() {
                 flush_everything(|fs| fs.sync());
                 platform().end(status);
             }
-            return process.forget();
-        };
-        // Who waits looks under this lock: a zombie and its signal are there at
-        // the same time, and one that nobody waits for is never seen.
-        let mut children = parent.children.lock();
-        let Some(at) = children.iter().position(|c| Arc::ptr_eq(c, process)) else {
-            // The parent has ended just now: there is another.
-            continue;
-        };
-        let signal = process.exit_signal.load(Ordering::Relaxed);
-        let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
-        end();
-        if signal != 0 {
-            let (code, value) = end_code(status);
-            let uid = process.ids().ruid;
-            let [user, system] = process.divided().ticks();
-            let mut info = Siginfo::child(code as i32, process.pid, uid, value, user, system);
-            info.signo = signal as i32;
-            signal::send_process(&parent, info);
-        }
-        if ignored {
-            children.remove(at);
             process.forget();
         }
-        drop(children);
-        return parent.child_events.wake_all(1);
+    }
+}
+
+/// Tells a parent, whose children these are, of a zombie among them (`do_notify_parent` of Linux), and forgets it if nobody is going to
+/// wait for it.
+fn notify(child: &Arc<Process>, parent: &Arc<Process>, children: &mut Children, status: i32) {
+    let signal = child.exit_signal.load(Ordering::Relaxed);
+    let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
+    // `clone` takes any number.
+    if (1..=signal::MAX).contains(&signal) {
+        let (code, value) = end_code(status);
+        let uid = child.ids().ruid;
+        let [user, system] = child.divided().ticks();
+        let mut info = Siginfo::child(code as i32, child.pid, uid, value, user, system);
+        info.signo = signal as i32;
+        signal::send_process(parent, info);
+    }
+    if ignored {
+        children.reap(child);
     }
 }
 

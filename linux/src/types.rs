@@ -1,6 +1,7 @@
 //! Structures that programs and the personality exchange, as Linux lays them out on x86-64.
 #![allow(missing_docs, reason = "the names are the manual pages'")]
 
+use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_mem::user;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -9,6 +10,28 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 pub fn get<T: FromBytes + FromZeros + IntoBytes>(addr: u64) -> Result<T> {
     let mut value = T::new_zeroed();
     user::read(addr, value.as_mut_bytes())?;
+    Ok(value)
+}
+
+/// Reads a structure that later kernels' may be longer than, or that an older one's are a beginning of: so many bytes of it are the
+/// program's (`copy_struct_from_user` of Linux). E2BIG: what follows is not zero, or is more than a page.
+pub fn get_beginning<T: FromBytes + FromZeros + IntoBytes>(addr: u64, len: u64) -> Result<T> {
+    if len > PAGE {
+        return Err(Errno::E2BIG);
+    }
+    let (mut value, mut rest) = (T::new_zeroed(), [0; 64]);
+    let known = (len as usize).min(size_of::<T>());
+    let mut at = addr.wrapping_add(known as u64);
+    let mut left = len as usize - known;
+    while left > 0 {
+        let n = left.min(rest.len());
+        user::read(at, &mut rest[..n])?;
+        if rest[..n].iter().any(|b| *b != 0) {
+            return Err(Errno::E2BIG);
+        }
+        (at, left) = (at.wrapping_add(n as u64), left - n);
+    }
+    user::read(addr, &mut value.as_mut_bytes()[..known])?;
     Ok(value)
 }
 
@@ -225,6 +248,8 @@ c_struct!(SchedAttr {
     runtime: u64,
     deadline: u64,
     period: u64,
+    least_used: u32,
+    most_used: u32,
 });
 c_struct!(Flock { kind: i16, whence: i16, pad: i32, start: i64, len: i64, pid: i32, pad2: i32 });
 c_struct!(IpcPerm {

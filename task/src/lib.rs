@@ -54,7 +54,7 @@ pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of
 pub use messages::{Labels, for_whom, send, send_for};
 pub use online::{CORE_PATIENCE, cores_online, is_online, online, set_online};
 pub use rcu::{barrier, quiesce};
-pub use ready::Policy;
+pub use ready::{Policy, ROUND, SLICE};
 pub use scheduler::{
     Until, acted, after_answers, ask_to_tidy, boot_core, end_space, ends_soon, exit, give_way, in_space,
     init, look, look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify,

@@ -21,7 +21,7 @@ use atoll_grid::scheduler::{Checked, Client, Scheduler, make};
 /// One thread, in averages.
 pub(crate) const ONE: u32 = 256;
 /// Longest a thread runs while others of its core are ready, ns.
-pub(crate) const SLICE: u64 = 3_000_000;
+pub const SLICE: u64 = 3_000_000;
 /// How long it runs at least before another class takes its place, ns.
 pub(crate) const LEAST: u64 = 50_000;
 /// The shortest turn of a thread that is not to give way at once, ns: to ask for a deadline takes a part of it.
@@ -29,7 +29,7 @@ const SHORTEST: u64 = 200_000;
 /// How many of these a slice is: with less than such a part of the normal weight, turns are longer than it stands for.
 const SHORTEST_PARTS: u32 = (SLICE / SHORTEST) as u32;
 /// How long a turn of a thread of SCHED_RR is, if another one of its priority is ready, ns.
-const ROUND: u64 = 100_000_000;
+pub const ROUND: u64 = 100_000_000;
 
 /// Ranks: of the runtime's own, of real-time priorities (this less the priority), and of all others.
 const OWN: u64 = 0;

@@ -141,6 +141,23 @@ static void ordinary(void)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
+static pid_t others;
+// What is told of another user's memory is told at the opening, or not.
+static void ordinary_looks(void)
+{
+	ordinary();
+	static const char *names[] = {"maps", "smaps", "smaps_rollup", "numa_maps", "environ", "auxv", "mem", "pagemap", "stat", "limits"};
+	for (int self = 0; self < 2; self++) {
+		for (unsigned long n = 0; n < sizeof names / sizeof *names; n++) {
+			char path[64];
+			snprintf(path, sizeof path, "/proc/%d/%s", self ? getpid() : others, names[n]);
+			int fd = open(path, O_RDONLY);
+			printf("%s %s: %s\n", self ? "own" : "another's", names[n], fd < 0 ? strerror(errno) : "opened");
+			close(fd);
+		}
+	}
+}
+
 static void ordinary_follows(void)
 {
 	char to[PATH_MAX];
@@ -151,6 +168,9 @@ static void ordinary_follows(void)
 
 static void map_files(void)
 {
+	SECTION("of whom");
+	others = getpid();
+	end_child(begin_child(ordinary_looks));
 	SECTION("map_files");
 	int fd = open("mapped file", O_CREAT | O_RDWR, 0600);
 	ftruncate(fd, 1 << 16);

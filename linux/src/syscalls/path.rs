@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walk, Walker};
 use atoll_fs::node::{InUse, NewNode};
@@ -17,10 +16,12 @@ use linux_raw_sys::general as linux;
 
 use super::{Call, unsupported};
 use crate::capabilities::FileCapabilities;
+use crate::exec;
 use crate::files::FileRef;
 use crate::process::{Task, world};
 use crate::types::{
-    OpenHow, Stat, StatfsC, Statx, StatxTime, Timespec, Timeval, get, get_path, get_string, put,
+    OpenHow, Stat, StatfsC, Statx, StatxTime, Timespec, Timeval, get, get_beginning, get_path, get_string,
+    put,
 };
 
 const AT_FDCWD: i32 = linux::AT_FDCWD;
@@ -93,6 +94,14 @@ impl Object {
         match self {
             Object::Place(p) => Ok(p),
             Object::Open(f) => f.place().cloned().ok_or(Errno::EBADF),
+        }
+    }
+
+    /// Where its inode is, if it has one: in the tree, or a file in memory that has no name.
+    fn inode_at(self) -> Option<Location> {
+        match self {
+            Object::Place(p) => Some(p),
+            Object::Open(f) => exec::place_of(&f),
         }
     }
 }
@@ -431,16 +440,7 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
     if c.arg(3) < size_of::<OpenHow>() as u64 {
         return Err(Errno::EINVAL);
     }
-    // A larger structure is of a later Linux: what we don't know must be zero.
-    if c.arg(3) > PAGE {
-        return Err(Errno::E2BIG);
-    }
-    for at in size_of::<OpenHow>() as u64..c.arg(3) {
-        if get::<u8>(c.arg(2) + at)? != 0 {
-            return Err(Errno::E2BIG);
-        }
-    }
-    let how: OpenHow = get(c.arg(2))?;
+    let how: OpenHow = get_beginning(c.arg(2), c.arg(3))?;
     let known = linux::RESOLVE_BENEATH
         | linux::RESOLVE_IN_ROOT
         | linux::RESOLVE_NO_MAGICLINKS
@@ -989,14 +989,8 @@ pub fn readlinkat(c: &mut Call) -> Result<u64> {
 }
 
 fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
-    let place = match object {
-        Object::Place(p) => p,
-        Object::Open(f) => match f.place() {
-            Some(p) => p.clone(),
-            // A pipe or a memfd: nobody sees its mode but its holders.
-            None => return Ok(0),
-        },
-    };
+    // Of a pipe nobody sees its mode but its holders.
+    let Some(place) = object.inode_at() else { return Ok(0) };
     place.check_writable()?;
     let attr = place.inode.attr()?;
     let cred = task.cred();
@@ -1119,7 +1113,7 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
     };
     // What is set, is it all the present time?
     let now = times.is_none_or(|t| t.iter().all(|&t| present(t) || t.nsec == UTIME_OMIT));
-    let Object::Place(place) = object else { return Ok(0) };
+    let Some(place) = object.inode_at() else { return Ok(0) };
     if atime.is_none() && mtime.is_none() {
         return Ok(0);
     }

@@ -1,12 +1,13 @@
 //! Calls on processes: making, replacing, ending, waiting, ids, limits.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use atoll_abi::frame::{FrameKind, UserFrame};
-use atoll_abi::layout::is_user_range;
+use atoll_abi::layout::{PAGE, is_user_range};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::OpenFile;
 use atoll_mem::user;
@@ -27,22 +28,25 @@ use crate::exec::{self, ARG_MAX, Program};
 use crate::files::FileRef;
 use crate::log;
 use crate::process::{
-    First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, end_code, exit_task,
-    find_process, find_task, first_pid, new_task, start,
+    Children, First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, end_code,
+    exit_task, find_process, find_task, first_pid, new_task, start,
 };
 use crate::ptrace;
 use crate::signal::{self, no_altstack};
-use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
+use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_beginning, get_path, get_string, put};
 
 /// Flags of clone that change nothing here.
 const HARMLESS: u64 = (linux::CLONE_PTRACE | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
+/// Nesting of namespaces of processes, at most, which the numbers of a new one are for (`MAX_PID_NS_LEVEL` of Linux).
+const IDS_MAX: u64 = 32;
 const NAMESPACES: u64 = (linux::CLONE_NEWNS
     | linux::CLONE_NEWCGROUP
     | linux::CLONE_NEWUTS
     | linux::CLONE_NEWIPC
     | linux::CLONE_NEWUSER
     | linux::CLONE_NEWPID
-    | linux::CLONE_NEWNET) as u64;
+    | linux::CLONE_NEWNET
+    | linux::CLONE_NEWTIME) as u64;
 
 fn has(flags: u64, bit: u32) -> bool {
     flags & u64::from(bit) != 0
@@ -81,16 +85,26 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let untraced = has(a.flags, linux::CLONE_UNTRACED);
     let f = a.flags & !u64::from(linux::CLONE_UNTRACED);
     let thread = has(f, linux::CLONE_THREAD);
+    // A thread's parent is its process's in any case.
+    let sibling = !thread && has(f, linux::CLONE_PARENT);
+    if sibling && c.task.process.pid == first_pid() {
+        return Err(Errno::EINVAL);
+    }
     if thread && !has(f, linux::CLONE_SIGHAND) || has(f, linux::CLONE_SIGHAND) && !has(f, linux::CLONE_VM) {
+        return Err(Errno::EINVAL);
+    }
+    // A place or semaphores of its own that it shares, and threads of one process in several namespaces.
+    let both = |of: u32, with| f & u64::from(of) != 0 && has(f, with);
+    if both(linux::CLONE_NEWNS | linux::CLONE_NEWUSER, linux::CLONE_FS)
+        || both(linux::CLONE_NEWIPC, linux::CLONE_SYSVSEM)
+        || both(linux::CLONE_NEWUSER | linux::CLONE_NEWPID, linux::CLONE_THREAD)
+    {
         return Err(Errno::EINVAL);
     }
     if f & NAMESPACES != 0 {
         return Err(unsupported(c.task, "clone with new namespaces", Errno::EPERM));
     }
     if has(f, linux::CLONE_PIDFD) && thread {
-        return Err(Errno::EINVAL);
-    }
-    if a.exit_signal > signal::MAX {
         return Err(Errno::EINVAL);
     }
     let task = c.task;
@@ -131,11 +145,6 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let new_process = if thread {
         None
     } else {
-        let parent = if has(f, linux::CLONE_PARENT) {
-            process.parent.lock().upgrade().ok_or(Errno::EINVAL)?
-        } else {
-            process.clone()
-        };
         let mut actions = process.actions.share();
         if a.clear_handlers {
             actions = actions.after_exec();
@@ -143,11 +152,12 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             actions = Arc::new(actions.duplicate());
         }
         let new = Process::new(NewProcess {
-            parent: Some(parent),
+            maker: Some(process.clone()),
+            sibling,
             ids: task.ids().clone(),
             limits: *process.limits.lock(),
             actions,
-            exit_signal: a.exit_signal,
+            exit_signal: if sibling { process.exit_signal.load(Ordering::Relaxed) } else { a.exit_signal },
         })?;
         if !copied {
             space.users.fetch_add(1, Ordering::SeqCst);
@@ -208,11 +218,15 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         Err(e) => {
             if let Some(p) = &new_process {
                 space.users.fetch_sub(1, Ordering::SeqCst);
-                *p.life.lock() = Life::Zombie(0);
-                if let Some(parent) = p.parent.lock().upgrade() {
-                    parent.children.lock().retain(|child| !Arc::ptr_eq(child, p));
+                let end = || *p.life.lock() = Life::Zombie(0);
+                let reap = |children: &mut Children| {
+                    end();
+                    children.reap(p);
+                };
+                if p.with_parent(|_, children| reap(children)).is_none() {
+                    end();
+                    p.forget();
                 }
-                p.forget();
             }
             return Err(e);
         }
@@ -306,8 +320,9 @@ fn task_fs_base(frame: &UserFrame) -> u64 {
 /// `clone(2)`.
 pub fn clone(c: &mut Call) -> Result<u64> {
     let [flags, stack, parent_tid, child_tid, tls, _] = c.args();
-    let both = u64::from(linux::CLONE_PIDFD | linux::CLONE_PARENT_SETTID);
-    if flags & both == both {
+    let both = |a, b| flags & u64::from(a | b) == u64::from(a | b);
+    if both(linux::CLONE_PIDFD, linux::CLONE_PARENT_SETTID) || both(linux::CLONE_PIDFD, linux::CLONE_DETACHED)
+    {
         return Err(Errno::EINVAL);
     }
     let a = Clone {
@@ -326,26 +341,39 @@ pub fn clone(c: &mut Call) -> Result<u64> {
 
 /// `clone3(2)`.
 pub fn clone3(c: &mut Call) -> Result<u64> {
-    let size = c.arg(1) as usize;
-    if size < 64 {
+    if c.arg(1) < 64 && c.arg(1) <= PAGE {
         return Err(Errno::EINVAL);
     }
-    if size > 4096 {
-        return Err(Errno::E2BIG);
-    }
-    let mut args = CloneArgs::default();
-    let n = size.min(size_of::<CloneArgs>());
-    user::read(c.arg(0), &mut args.as_mut_bytes()[..n])?;
-    if args.exit_signal > 64 || args.flags & 0xff != 0 || args.set_tid_size != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if (args.stack == 0) != (args.stack_size == 0) {
+    let args: CloneArgs = get_beginning(c.arg(0), c.arg(1))?;
+    let numbers = args.set_tid_size != 0;
+    if args.set_tid_size > IDS_MAX || (args.set_tid != 0) != numbers || args.exit_signal > signal::MAX.into()
+    {
         return Err(Errno::EINVAL);
     }
     const CLEAR_SIGHAND: u64 = 1 << 32;
-    let clear_handlers = args.flags & CLEAR_SIGHAND != 0;
-    if clear_handlers && has(args.flags, linux::CLONE_SIGHAND) {
+    const INTO_CGROUP: u64 = 1 << 33;
+    let f = args.flags;
+    if f & INTO_CGROUP != 0 && (args.cgroup > i32::MAX as u64 || c.arg(1) < size_of::<CloneArgs>() as u64) {
         return Err(Errno::EINVAL);
+    }
+    // In the order in which they are made: that of the outermost namespace last, which is the only one here.
+    let own: i32 = if numbers { get(args.set_tid)? } else { 1 };
+    let clear_handlers = f & CLEAR_SIGHAND != 0;
+    let tells = args.exit_signal != 0;
+    if f & !(0xffff_ffff | CLEAR_SIGHAND | INTO_CGROUP) != 0
+        || f & 0x7f != 0
+        || has(f, linux::CLONE_DETACHED)
+        || clear_handlers && has(f, linux::CLONE_SIGHAND)
+        || (has(f, linux::CLONE_THREAD) || has(f, linux::CLONE_PARENT)) && tells
+        || (args.stack == 0) != (args.stack_size == 0)
+        || args.stack != 0 && !is_user_range(args.stack, args.stack_size)
+        || args.set_tid_size > 1
+        || own <= 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    if numbers {
+        return Err(unsupported(c.task, "clone3 with the number that it is to have", Errno::EPERM));
     }
     let a = Clone {
         flags: args.flags & !HARMLESS & !CLEAR_SIGHAND,
@@ -357,9 +385,9 @@ pub fn clone3(c: &mut Call) -> Result<u64> {
         child_tid: args.child_tid,
         tls: args.tls,
     };
-    if a.flags >> 32 != 0 {
-        // CLONE_INTO_CGROUP.
-        return Err(unsupported(c.task, "clone3 flags beyond 32 bits", Errno::EINVAL));
+    if f & INTO_CGROUP != 0 {
+        c.task.files.get(args.cgroup as u32)?;
+        return Err(unsupported(c.task, "clone3 with CLONE_INTO_CGROUP", Errno::EINVAL));
     }
     do_clone(c, a)
 }
@@ -400,12 +428,16 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
         return Err(Errno::EINVAL);
     }
     let path = get_path(path)?;
-    let (place, name) = if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
+    let from_here = dir == linux::AT_FDCWD || path.starts_with(b"/");
+    let mut program = if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
+        // Which is a directory, and no program.
+        if dir == linux::AT_FDCWD {
+            return Err(Errno::EACCES);
+        }
         let file = c.task.files.get(dir as u32)?;
-        let place = file.place().cloned().ok_or(Errno::EACCES)?;
-        (place, alloc::format!("/dev/fd/{dir}").into_bytes())
-    } else if flags & linux::AT_SYMLINK_NOFOLLOW == 0 && (dir == linux::AT_FDCWD || path.starts_with(b"/")) {
-        (exec::lookup(c.task, &path)?, path)
+        Program::opened(&file, format!("/dev/fd/{dir}").into_bytes())?
+    } else if from_here && flags & linux::AT_SYMLINK_NOFOLLOW == 0 {
+        Program::find(c.task, path)?
     } else {
         let how = atoll_fs::namespace::How {
             no_follow: flags & linux::AT_SYMLINK_NOFOLLOW != 0,
@@ -415,22 +447,17 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
         if file.attr()?.mode & linux::S_IFMT == linux::S_IFLNK {
             return Err(Errno::ELOOP);
         }
-        let name = if dir == linux::AT_FDCWD || path.starts_with(b"/") {
-            path
-        } else {
-            let mut name = alloc::format!("/dev/fd/{dir}/").into_bytes();
-            name.extend_from_slice(&path);
-            name
-        };
-        (file.place().cloned().ok_or(Errno::EACCES)?, name)
+        let name = if from_here { path } else { [format!("/dev/fd/{dir}/").as_bytes(), &path].concat() };
+        Program::new(file.place().cloned().ok_or(Errno::EACCES)?, name)
     };
+    program.is_closed = !from_here && c.task.files.cloexec(dir as u32)?;
     let (mut args, env) = (strings(args)?, strings(env)?);
     if args.is_empty() {
         // As Linux since 5.18: there is always a name.
         args.push(Vec::new());
     }
     let was = c.task.tid();
-    exec::exec(c.task, c.frame, Program { place, path: name, args, env })?;
+    exec::exec(c.task, c.frame, program.with(args, env))?;
     if c.task.tracing.is_on() && !c.task.process.is_ending() {
         ptrace::began(c.task, c.frame, was);
     }
@@ -557,14 +584,16 @@ fn look_at_tracees(
 fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<Waited>> {
     let process = c.task.process.clone();
     let reap = options & linux::WNOWAIT == 0;
+    let only_own = options & linux::__WNOTHREAD != 0;
     let look = || -> Option<Result<Waited>> {
-        let traced = match look_at_tracees(c, &which, exited, reap, options & linux::__WNOTHREAD != 0) {
+        let traced = match look_at_tracees(c, &which, exited, reap, only_own) {
             Ok(waited) => return Some(Ok(waited)),
             Err(any) => any,
         };
         let mut all = process.children.lock();
-        let matches = |p: &&Arc<Process>| which.matches(p) && is_waited_for(p, options);
-        let children: Vec<Arc<Process>> = all.iter().filter(matches).cloned().collect();
+        let own = |p: &Process| !only_own || p.parent_thread.load(Ordering::Relaxed) == c.task.tid();
+        let matches = |p: &&Arc<Process>| which.matches(p) && is_waited_for(p, options) && own(p);
+        let children: Vec<Arc<Process>> = all.list.iter().filter(matches).cloned().collect();
         if children.is_empty() {
             return (!traced).then_some(Err(Errno::ECHILD));
         }
@@ -577,8 +606,7 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
             };
             if exited && let Some(status) = p.zombie() {
                 if reap {
-                    all.retain(|c| !Arc::ptr_eq(c, &p));
-                    p.forget();
+                    all.reap(&p);
                     let mut used = p.divided();
                     used.add(*p.child_usage.lock());
                     process.child_usage.lock().add(used);
@@ -653,7 +681,9 @@ pub fn waitid(c: &mut Call) -> Result<u64> {
     let mut nonblock = false;
     let which = match kind {
         linux::P_ALL => Which::Any,
+        linux::P_PID if c.int(1) <= 0 => return Err(Errno::EINVAL),
         linux::P_PID => Which::Pid(id),
+        linux::P_PGID if c.int(1) < 0 => return Err(Errno::EINVAL),
         linux::P_PGID if id == 0 => Which::Group(c.task.process.pgid.load(Ordering::Relaxed)),
         linux::P_PGID => Which::Group(id),
         linux::P_PIDFD => {
@@ -1548,17 +1578,16 @@ pub fn get_robust_list(c: &mut Call) -> Result<u64> {
 /// `unshare(2)`: descriptors and directories can be had apart; namespaces can't. What threads of a process have in common
 /// can be had apart by its only thread, which has it already.
 pub fn unshare(c: &mut Call) -> Result<u64> {
-    const NAMESPACES_HERE: u64 = NAMESPACES | linux::CLONE_NEWTIME as u64;
     const OF_THREADS: u64 = (linux::CLONE_THREAD | linux::CLONE_SIGHAND | linux::CLONE_VM) as u64;
     const KNOWN: u64 =
-        NAMESPACES_HERE | OF_THREADS | (linux::CLONE_FILES | linux::CLONE_FS | linux::CLONE_SYSVSEM) as u64;
+        NAMESPACES | OF_THREADS | (linux::CLONE_FILES | linux::CLONE_FS | linux::CLONE_SYSVSEM) as u64;
     let f = c.arg(0);
     // A namespace of users is for whole processes.
     let alone = || c.task.process.tasks.lock().len() == 1;
     if f & !KNOWN != 0 || f & (OF_THREADS | u64::from(linux::CLONE_NEWUSER)) != 0 && !alone() {
         return Err(Errno::EINVAL);
     }
-    if f & NAMESPACES_HERE != 0 {
+    if f & NAMESPACES != 0 {
         return Err(unsupported(c.task, "unshare of namespaces", Errno::EPERM));
     }
     if has(f, linux::CLONE_FILES) {

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_mem::user;
 use atoll_task::{CORE_WORDS, CoreSet};
@@ -12,7 +13,7 @@ use zerocopy::IntoBytes;
 use super::process::both_ids;
 use super::{Call, unsupported};
 use crate::process::{Task, all_processes, find_task};
-use crate::types::{SchedAttr, Timespec, get, put};
+use crate::types::{SchedAttr, Timespec, get, get_beginning, put};
 
 fn task_of(c: &Call, tid: u32) -> Result<Arc<Task>> {
     find_task(if tid == 0 { c.task.tid() } else { tid }).ok_or(Errno::ESRCH)
@@ -207,6 +208,8 @@ const KEEP_POLICY: u64 = 8;
 const KEEP_PARAMS: u64 = 16;
 const FREQUENCIES: u64 = 0x60;
 const FLAGS: u64 = 0x7f;
+/// Bytes of the first form of `sched_attr`, which has no frequencies.
+const FIRST_ATTR: u32 = 48;
 
 /// `sched_setattr(2)`.
 pub fn sched_setattr(c: &mut Call) -> Result<u64> {
@@ -214,8 +217,21 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     check_parameters(c, c.arg(1))?;
+    let (addr, whole) = (c.arg(1), size_of::<SchedAttr>() as u32);
+    let len = match get::<u32>(addr)? {
+        0 => FIRST_ATTR,
+        len => len,
+    };
+    let read = if len < FIRST_ATTR { Err(Errno::E2BIG) } else { get_beginning(addr, len.into()) };
+    let mut a: SchedAttr = read.inspect_err(|e| {
+        if *e == Errno::E2BIG {
+            let _ = put(addr, &whole);
+        }
+    })?;
+    if a.flags & FREQUENCIES != 0 && len < whole || (a.policy as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
     let t = task_of(c, c.uint(0))?;
-    let mut a: SchedAttr = get(c.arg(1))?;
     let resets = if a.flags & RESET_ON_FORK != 0 { linux::SCHED_RESET_ON_FORK } else { 0 };
     if a.flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
@@ -237,26 +253,38 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
 /// `sched_getattr(2)`.
 pub fn sched_getattr(c: &mut Call) -> Result<u64> {
     check_parameters(c, c.arg(1))?;
-    let t = task_of(c, c.uint(0))?;
-    if (c.uint(2) as usize) < size_of::<SchedAttr>() || c.uint(3) != 0 {
+    let (addr, room) = (c.arg(1), c.uint(2));
+    if !(FIRST_ATTR..=PAGE as u32).contains(&room) || c.uint(3) != 0 {
         return Err(Errno::EINVAL);
     }
+    let t = task_of(c, c.uint(0))?;
     let p = t.policy.load(Ordering::Relaxed);
+    let policy = p >> 16;
+    let is_fair = matches!(policy, linux::SCHED_NORMAL | linux::SCHED_BATCH | linux::SCHED_IDLE);
+    let size = room.min(size_of::<SchedAttr>() as u32);
     let a = SchedAttr {
-        size: size_of::<SchedAttr>() as u32,
-        policy: p >> 16,
+        size,
+        policy,
+        runtime: if is_fair { atoll_task::SLICE } else { 0 },
         flags: if resets(&t) != 0 { RESET_ON_FORK } else { 0 },
         nice: t.nice.load(Ordering::Relaxed),
         priority: p & 0xffff,
         ..SchedAttr::default()
     };
-    put(c.arg(1), &a).map(|()| 0)
+    // What the program knows more of is none of ours.
+    user::zero(addr.wrapping_add(size.into()), (room - size) as usize)?;
+    user::write(addr, &a.as_bytes()[..size as usize]).map(|()| 0)
 }
 
 /// `sched_rr_get_interval(2)`.
 pub fn sched_rr_get_interval(c: &mut Call) -> Result<u64> {
-    task_of(c, c.uint(0))?;
-    put(c.arg(1), &Timespec::from_ns(3_000_000)).map(|()| 0)
+    let t = if c.int(0) < 0 { Err(Errno::EINVAL) } else { task_of(c, c.uint(0)) }?;
+    let turn = match t.policy.load(Ordering::Relaxed) >> 16 {
+        linux::SCHED_RR => atoll_task::ROUND,
+        linux::SCHED_FIFO => 0,
+        _ => atoll_task::SLICE,
+    };
+    put(c.arg(1), &Timespec::from_ns(turn)).map(|()| 0)
 }
 
 const PRIO_PROCESS: u32 = 0;
