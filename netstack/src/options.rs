@@ -3,6 +3,7 @@
 use crate::sockets::{Connection, Kind, Role, Sock};
 use crate::stack::Inner;
 use crate::tcb::{Settings, State};
+use crate::way::Marks;
 use atoll_abi::{Errno, Result};
 use linux_raw_sys::net;
 
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     keep_count: u32,
     /// TCP_USER_TIMEOUT, ms; 0: none.
     user_timeout: u32,
-    hop_limit: Option<u8>,
+    marks: Marks,
 }
 
 impl Options {
@@ -63,7 +64,7 @@ impl Options {
             keep_interval: 75,
             keep_count: 9,
             user_timeout: 0,
-            hop_limit: None,
+            marks: Marks::default(),
         }
     }
 
@@ -205,8 +206,10 @@ impl Inner {
                 return put(&tcp_info(s, connection, self.mtu_of(s)));
             }
             (IPV6, net::IPV6_V6ONLY) if s.v6 => u32::from(o.v6_only),
-            (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => u32::from(o.hop_limit.unwrap_or(64)),
-            (IP, IP_TTL) => u32::from(o.hop_limit.unwrap_or(64)),
+            (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => u32::from(o.marks.hops.unwrap_or(64)),
+            (IPV6, net::IPV6_TCLASS) if s.v6 && tcp => u32::from(o.marks.class),
+            (IP, IP_TTL) => u32::from(o.marks.hops.unwrap_or(64)),
+            (IP, net::IP_TOS) if tcp => u32::from(o.marks.service),
             (net::SOL_SOCKET | IP, _) => return Err(Errno::ENOPROTOOPT),
             (TCP, _) if tcp => return Err(Errno::ENOPROTOOPT),
             // As it happens.
@@ -251,8 +254,20 @@ impl Inner {
                 }
                 o.v6_only = word(value)? != 0;
             }
-            (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => o.hop_limit = hops(value)?,
-            (IP, IP_TTL) => o.hop_limit = hops(value)?,
+            (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => o.marks.hops = hops(value)?,
+            (IPV6, net::IPV6_TCLASS) if s.v6 && tcp => {
+                let class = word(value)? as i32;
+                if !(-1..=255).contains(&class) {
+                    return Err(Errno::EINVAL);
+                }
+                o.marks.class = service(class.max(0) as u32, o.marks.class);
+            }
+            (IP, IP_TTL) => o.marks.hops = hops(value)?,
+            (IP, net::IP_TOS) if tcp => {
+                // A byte will do, as ip(7) has it.
+                let value = word(value).or_else(|e| value.first().map(|b| u32::from(*b)).ok_or(e))?;
+                o.marks.service = service(value, o.marks.service);
+            }
             _ => return Err(Errno::ENOPROTOOPT),
         }
         let flows = match &s.role {
@@ -282,6 +297,11 @@ const IP: u32 = net::IPPROTO_IP as u32;
 const IPV6: u32 = net::IPPROTO_IPV6 as u32;
 const IP_TTL: u32 = net::IP_TTL;
 
+/// Of a stream the two bits that tell of congestion are not the program's.
+fn service(value: u32, was: u8) -> u8 {
+    value as u8 & !3 | was & 3
+}
+
 /// A hop limit; -1: the usual one.
 fn hops(value: &[u8]) -> Result<Option<u8>> {
     match word(value)? as i32 {
@@ -292,7 +312,7 @@ fn hops(value: &[u8]) -> Result<Option<u8>> {
 }
 
 impl Options {
-    pub(crate) fn hop_limit(&self) -> Option<u8> {
-        self.hop_limit
+    pub(crate) fn marks(&self) -> Marks {
+        self.marks
     }
 }

@@ -16,7 +16,7 @@ use crate::link::Feed;
 use crate::options::Options;
 use crate::stack::Net;
 use crate::tcb::{State, Tcb};
-use crate::way::Way;
+use crate::way::{Marks, Way};
 
 /// Streams or datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -186,8 +186,8 @@ pub(crate) struct Connection {
     /// How its segments go, and until when that is so, us.
     pub(crate) way: Option<Way>,
     pub(crate) way_until: i64,
-    /// The hop limit that its packets have, if not the usual one.
-    pub(crate) hops: Option<u8>,
+    /// What its packets' headers say.
+    pub(crate) marks: Marks,
     /// When it was last heard of.
     pub(crate) heard: i64,
     /// When it has to be gone, if its socket is.

@@ -33,7 +33,7 @@ use crate::ports::Ports;
 use crate::slab::Slab;
 use crate::sockets::{Flow, Kind, Owner, Pair, Role, Sock, What};
 use crate::tcb::State;
-use crate::way::Way;
+use crate::way::{Marks, Way};
 use crate::{address, neighbours, sockets};
 
 /// `poll(2)` bits that sockets have here, with those that Linux says together with them.
@@ -540,12 +540,12 @@ impl Net {
         &mut self,
         local: IpEndpoint,
         remote: IpEndpoint,
-        hops: Option<u8>,
+        marks: Marks,
         confirmed: i64,
         now: i64,
     ) -> Option<(Way, i64)> {
         if !self.link.is_port() {
-            return Some((Way::new(local, remote, None, hops), i64::MAX));
+            return Some((Way::new(local, remote, None, marks), i64::MAX));
         }
         let near = self.iface.ip_addrs().iter().any(|c| c.contains_addr(&remote.addr));
         let routes = self.iface.routes();
@@ -559,7 +559,7 @@ impl Net {
             neighbours::ask(&mut self.link, self.mac, local.addr, next);
         }
         let (mac, until) = known.mac?;
-        Some((Way::new(local, remote, Some((self.mac, mac)), hops), until))
+        Some((Way::new(local, remote, Some((self.mac, mac)), marks), until))
     }
 
     /// Takes up what a frame says of neighbours.

@@ -18,7 +18,7 @@ use crate::sockets::{
 };
 use crate::stack::{Inner, NEIGHBOUR, SEND_BURST, bits, is_lingering};
 use crate::tcb::{Begin, Outgoing, State, Tcb};
-use crate::way::Way;
+use crate::way::{Marks, Way};
 
 /// Most connections that wait to be accepted (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
@@ -105,7 +105,7 @@ impl Inner {
             finished: false,
             way: None,
             way_until: 0,
-            hops: options.hop_limit(),
+            marks: options.marks(),
             heard: self.now,
             until: None,
             known: true,
@@ -590,7 +590,7 @@ impl Inner {
         };
         let now = self.now;
         let net = &mut self.nets[net];
-        if let Some((way, _)) = net.way_to(segment.local, segment.remote, None, 0, now) {
+        if let Some((way, _)) = net.way_to(segment.local, segment.remote, Marks::default(), 0, now) {
             let out = Outgoing { sequence, acknowledged, flags, window: 0, options: &[], data: (&[], &[]) };
             way.send(&mut net.link, &out);
         }
@@ -601,13 +601,13 @@ impl Inner {
         let now = self.now;
         let Some(flow) = self.flows.get_mut(f) else { return 0 };
         let What::Tcp(c) = &mut flow.what else { return 0 };
-        let Connection { tcb, way, way_until, local, remote, hops, .. } = &mut **c;
+        let Connection { tcb, way, way_until, local, remote, marks, .. } = &mut **c;
         let net = &mut self.nets[flow.net];
         let confirmed = tcb.confirmed();
         let mut neighbour = false;
         let (sent, could) = tcb.output(now, SEND_BURST, &mut |out| {
             if *way_until <= now {
-                match net.way_to(*local, *remote, *hops, confirmed, now) {
+                match net.way_to(*local, *remote, *marks, confirmed, now) {
                     Some((found, until)) => (*way, *way_until) = (Some(found), until),
                     None => {
                         neighbour = true;
@@ -808,8 +808,8 @@ impl Inner {
             Owner::Socket(n) | Owner::Listener(n) => {
                 if let Some(s) = self.sockets.get(n) {
                     c.tcb.settings = s.options.settings();
-                    let hops = s.options.hop_limit();
-                    if core::mem::replace(&mut c.hops, hops) != hops {
+                    let marks = s.options.marks();
+                    if core::mem::replace(&mut c.marks, marks) != marks {
                         // Its headers are others.
                         c.way_until = 0;
                     }

@@ -221,7 +221,7 @@ impl Inner {
     /// What a socket sends through an interface.
     fn outbox(&mut self, n: usize, net: usize) -> Result<usize> {
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
-        let (port, hop_limit) = (s.local.port, s.options.hop_limit());
+        let (port, hop_limit) = (s.local.port, s.options.marks().hops);
         let out = &datagrams(s)?.out;
         let there = out.iter().copied().find(|&f| self.flows.get(f).is_some_and(|f| f.net == net));
         let f = match there {

@@ -16,6 +16,16 @@ const TCP_NUMBER: u8 = 6;
 /// Usual hop limit.
 const HOPS: u8 = 64;
 
+/// What a program says of its packets' headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// The hop limit, if not the usual one.
+    pub(crate) hops: Option<u8>,
+    /// Type of service of IPv4, and traffic class of IPv6.
+    pub(crate) service: u8,
+    pub(crate) class: u8,
+}
+
 /// How a connection's segments go: what each of them begins with.
 pub(crate) struct Way {
     /// Ethernet's header, if there is one, and IP's, but for what differs.
@@ -32,12 +42,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// From an address to another one, by way of these hardware addresses; without them, to this machine.
-    pub(crate) fn new(
-        local: IpEndpoint,
-        remote: IpEndpoint,
-        macs: Option<(Mac, Mac)>,
-        hops: Option<u8>,
-    ) -> Way {
+    pub(crate) fn new(local: IpEndpoint, remote: IpEndpoint, macs: Option<(Mac, Mac)>, marks: Marks) -> Way {
         let mut head = [0; ETHERNET + IPV6];
         let at = if macs.is_some() { ETHERNET } else { 0 };
         let (frame, packet) = head.split_at_mut(at);
@@ -45,11 +50,12 @@ impl Way {
             frame[..6].copy_from_slice(&to);
             frame[6..12].copy_from_slice(&from);
         }
-        let hops = hops.unwrap_or(HOPS);
+        let hops = marks.hops.unwrap_or(HOPS);
         let (v4, len, kind) = match (local.addr, remote.addr) {
             (IpAddress::Ipv4(from), IpAddress::Ipv4(to)) => {
                 // Version and length; don't fragment.
                 packet[0] = 0x45;
+                packet[1] = marks.service;
                 packet[6] = 0x40;
                 packet[8..10].copy_from_slice(&[hops, TCP_NUMBER]);
                 packet[12..16].copy_from_slice(&from.octets());
@@ -61,7 +67,7 @@ impl Way {
                     IpAddress::Ipv4(a) => a.to_ipv6_mapped().octets(),
                     IpAddress::Ipv6(a) => a.octets(),
                 };
-                packet[0] = 0x60;
+                packet[..2].copy_from_slice(&[0x60 | marks.class >> 4, marks.class << 4]);
                 packet[6..8].copy_from_slice(&[TCP_NUMBER, hops]);
                 packet[8..24].copy_from_slice(&octets(from));
                 packet[24..40].copy_from_slice(&octets(to));
@@ -161,7 +167,8 @@ mod tests {
                 addr: if v4 { IpAddress::v4(10, 0, 0, last) } else { IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, last.into()) },
                 port,
             };
-            let way = Way::new(end(1, 80), end(2, 12345), Some(([2; 6], [4; 6])), Some(7));
+            let marks = Marks { hops: Some(7), service: 0xb8, class: 0x9c };
+            let way = Way::new(end(1, 80), end(2, 12345), Some(([2; 6], [4; 6])), marks);
             let options = [1; 12][..options * 4].to_vec();
             let (a, b) = data.split_at(at.min(data.len()));
             let out = Outgoing { sequence, acknowledged, flags, window, options: &options, data: (a, b) };
@@ -170,12 +177,12 @@ mod tests {
             prop_assert_eq!((e.src_addr().0, e.dst_addr().0), ([2; 6], [4; 6]));
             let segment = if v4 {
                 let p = Ipv4Packet::new_checked(e.payload()).unwrap();
-                prop_assert!(p.verify_checksum() && p.dont_frag() && p.hop_limit() == 7);
+                prop_assert!(p.verify_checksum() && p.dont_frag() && (p.hop_limit(), p.dscp(), p.ecn()) == (7, 0x2e, 0));
                 prop_assert_eq!((p.src_addr().into(), p.dst_addr().into()), (end(1, 0).addr, end(2, 0).addr));
                 p.payload()
             } else {
                 let p = Ipv6Packet::new_checked(e.payload()).unwrap();
-                prop_assert!(p.hop_limit() == 7);
+                prop_assert!((p.hop_limit(), p.traffic_class(), p.flow_label()) == (7, 0x9c, 0));
                 prop_assert_eq!((p.src_addr().into(), p.dst_addr().into()), (end(1, 0).addr, end(2, 0).addr));
                 p.payload()
             };

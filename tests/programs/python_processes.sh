@@ -1,4 +1,5 @@
 # needs: python3 libpython3.11-testsuite
+# options: --memory 2G
 # timeout: 300
 # Python's own tests of processes: fork, pools and their queues, locks and shared memory between processes, terminals; the same
 # with processes that begin afresh or that a server forks: a few, as these are slow.

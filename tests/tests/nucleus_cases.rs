@@ -24,7 +24,9 @@ const SLOWER: u32 = 3;
 
 fn main() {
     let mut trials = cases("syscalls", "c", case);
-    trials.extend(IN_VOLUMES.iter().map(|name| Trial::test(format!("volume_{name}"), || in_volumes(name))));
+    let volume = |name: &'static str| Trial::test(format!("volume_{name}"), || in_volumes(name));
+    trials.extend(IN_VOLUMES.iter().map(|name| volume(name)));
+    trials.extend(LONG_IN_VOLUMES.iter().map(|name| volume(name).with_ignored_flag(true)));
     trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
     trials.push(Trial::test("grid", grid));
     trials.push(Trial::test("stat", stat));
@@ -87,19 +89,32 @@ fn case(source: &Path, text: &str) -> Result<(), Failed> {
     compare(&linux, &cell)
 }
 
-/// Cases with programs that are about files of the host, standard streams and terminals.
+/// Cases with programs that are about files of the host, standard streams and terminals, and of those whose whole work is in one cell.
 const IN_VOLUMES: &[&str] = &[
     "coreutils_files",
     "exit_status",
     "host_sees",
+    "init",
     "inotify",
     "locks",
     "mapped",
+    "mariadb",
     "names",
+    "nginx_workers",
+    "perl_forks",
+    "postgres",
     "pty",
+    "runit",
+    "scripts",
+    "shells",
     "sqlite",
     "terminal",
+    "tmux",
 ];
+
+/// More of these, which take half a minute and longer: `cargo xtask test long`.
+const LONG_IN_VOLUMES: &[&str] =
+    &["apache", "git", "make_gcc", "python_processes", "redis_inside", "ssh_inside"];
 
 /// The host's directory and its programs are volumes.
 fn in_volumes(name: &str) -> Result<(), Failed> {
@@ -109,7 +124,7 @@ fn in_volumes(name: &str) -> Result<(), Failed> {
         let options = setting(&text, "options").unwrap_or_default();
         let mut words = format!("{} run --platform nucleus {options}", atoll().display());
         // What cases start is the host's.
-        for shown in ["/usr", "/etc", "/lib/terminfo"] {
+        for shown in ["/usr", "/etc", "/bin", "/lib/terminfo"] {
             words += &format!(" --volume {shown}:{shown}:ro");
         }
         format!("{words} --volume {0}:{0} --workdir {0} --", dir.display())

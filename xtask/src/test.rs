@@ -87,6 +87,12 @@ const PARTS: &[Part] = &[
     }),
 ];
 
+/// Not among those that run if none is named: it takes longer than they may together.
+const LONG: Part = ("long", "more programs on the nucleus, half a minute and more each", || {
+    need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+    cases_with("nucleus_cases", &["--ignored"])
+});
+
 /// Cases of system calls that measure time: each runs alone.
 const MEASURING: &[&str] = &[
     "clocks",
@@ -120,7 +126,8 @@ pub fn all(options: &Options) -> Result<()> {
     let runs_beside = |part: &str| {
         BESIDE.iter().any(|(_, with, _)| beside(with).is_some_and(|(parts, _)| parts.contains(&part)))
     };
-    for (name, what, part) in PARTS {
+    let long = options.parts.iter().any(|part| part == LONG.0).then_some(&LONG);
+    for (name, what, part) in PARTS.iter().chain(long) {
         if !wanted(name) || runs_beside(name) {
             continue;
         }

@@ -63,6 +63,11 @@ pub fn random(state: &mut u64) -> u64 {
 }
 
 impl Lane {
+    /// The last one that is on its way.
+    pub fn last(&self) -> Option<&Vec<u8>> {
+        self.frames.values().next_back()
+    }
+
     pub fn push(&mut self, at: u64, frame: Vec<u8>) {
         self.count += 1;
         self.frames.insert((at, self.count), frame);

@@ -3,6 +3,39 @@
 use super::*;
 
 #[test]
+fn what_a_program_says_of_its_service_is_in_its_packets() {
+    for (to, level, name) in
+        [("10.0.0.1:80", net::IPPROTO_IP, net::IP_TOS), ("[fd00::1]:80", net::IPPROTO_IPV6, net::IPV6_TCLASS)]
+    {
+        let (level, v6) = (level as u32, level == net::IPPROTO_IPV6);
+        let sim = Sim::new(1, Wire::GOOD);
+        let l = sim.listen(0, if v6 { "[::]:80" } else { "0.0.0.0:80" }, 5);
+        let (a, b) = sim.pair(1, 0, l, to);
+        assert_eq!(option(&mut sim.calls(1), a, level, name), Ok(0));
+        // The two lowest bits tell of congestion, and are the stack's.
+        sim.calls(1).set_option(a, level, name, &0xb3u32.to_ne_bytes()).unwrap();
+        assert_eq!(option(&mut sim.calls(1), a, level, name), Ok(0xb0));
+        assert_eq!(send(&mut sim.calls(1), a, b"marked"), Ok(6));
+        sim.stacks[1].poll(sim.clock.load(Ordering::SeqCst));
+        let frame = sim.lanes[0].lock().unwrap().last().unwrap().clone();
+        let marked = if v6 { frame[14] << 4 | frame[15] >> 4 } else { frame[15] };
+        assert_eq!(marked, 0xb0);
+        sim.until(SECOND, "data", || sim.calls(0).probe(b) & IN != 0);
+        assert_eq!(receive(&mut sim.calls(0), b, 100, 0), Ok(b"marked".to_vec()));
+    }
+    let sim = Sim::new(1, Wire::GOOD);
+    let l = sim.listen(0, "[::]:80", 5);
+    assert_eq!(sim.calls(0).set_option(l, IPV6, net::IPV6_TCLASS, &256u32.to_ne_bytes()), Err(Errno::EINVAL));
+    assert_eq!(sim.calls(0).set_option(l, IPV6, net::IPV6_TCLASS, &(-1i32).to_ne_bytes()), Ok(()));
+    // As ip(7) has it, a byte is enough.
+    assert_eq!(sim.calls(0).set_option(l, IP, net::IP_TOS, &[0x10]), Ok(()));
+    assert_eq!(option(&mut sim.calls(0), l, IP, net::IP_TOS), Ok(0x10));
+}
+
+const IP: u32 = net::IPPROTO_IP as u32;
+const IPV6: u32 = net::IPPROTO_IPV6 as u32;
+
+#[test]
 fn echo_over_the_loopback_and_the_wire() {
     for (from, to, v6) in [
         (0, "127.0.0.1:80", false),
