@@ -46,11 +46,14 @@ pub struct Mount {
     next: SetOnce<&'static Mount>,
 }
 
+/// The number of those.
+const NOWHERE: u32 = 0;
+
 impl Mount {
     /// Of files that have no place in the tree, and are run or looked for as those that have: as the kernel's own mounts on Linux.
     pub fn of_nowhere(fs: Arc<dyn FileSystem>, root: InodeRef) -> &'static Mount {
         Box::leak(Box::new(Mount {
-            id: 0,
+            id: NOWHERE,
             root,
             fs,
             read_only: false,
@@ -147,6 +150,11 @@ impl Location {
 
     /// The path of a file that was opened here under the path `opened`.
     pub fn path_of(&self, opened: &[u8]) -> Vec<u8> {
+        if self.mount.id == NOWHERE
+            && let Ok(file) = self.inode.clone().open(linux::O_RDONLY, &Cred::root())
+        {
+            return file.describe();
+        }
         if self.inode.kind() == FileType::Directory
             || (self.inode.name().is_some() && self.inode.parent().is_some())
         {

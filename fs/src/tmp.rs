@@ -594,6 +594,13 @@ impl TmpNode {
         Ok(())
     }
 
+    /// Nobody may run a memfd, nor make it run.
+    pub fn never_runs(&self) -> Result<()> {
+        self.meta.lock().mode &= !0o111;
+        self.content()?.write().seals |= linux::F_SEAL_EXEC;
+        Ok(())
+    }
+
     /// Lets a memfd be sealed.
     pub fn allow_sealing(&self) {
         if let Ok(c) = self.content() {
@@ -654,8 +661,13 @@ impl Inode for TmpNode {
         if let Some(size) = change.size {
             File::truncate(self, size)?;
         }
+        let sealed =
+            change.mode.is_some() && self.content().is_ok_and(|c| c.read().seals & linux::F_SEAL_EXEC != 0);
         let mut m = self.meta.lock();
         if let Some(mode) = change.mode {
+            if sealed && (mode ^ m.mode) & 0o111 != 0 {
+                return Err(Errno::EPERM);
+            }
             m.mode = mode & 0o7777;
         }
         m.uid = change.uid.unwrap_or(m.uid);

@@ -77,6 +77,11 @@ impl Program {
         Program { place, path, args: Vec::new(), env: Vec::new(), exe, is_open: false, is_closed: false }
     }
 
+    /// Is it a file in memory without a name? What that says of rights doesn't count (`mnt_may_suid` of Linux).
+    fn is_nowhere(&self) -> bool {
+        core::ptr::eq(self.place.mount, world().nowhere)
+    }
+
     /// The same with these arguments, and this environment.
     pub fn with(self, args: Vec<Vec<u8>>, env: Vec<Vec<u8>>) -> Program {
         Program { args, env, ..self }
@@ -86,7 +91,7 @@ impl Program {
     pub fn find(task: &Task, path: Vec<u8>) -> Result<Program> {
         match target(task, &path)? {
             Target::Found(place) => Ok(Program::new(place, path)),
-            Target::Open(file) => Ok(Program { is_open: false, ..Program::opened(&file, path)? }),
+            Target::Open(file) => Program::at(&file, path),
             Target::Missing => Err(Errno::ENOENT),
         }
     }
@@ -95,6 +100,11 @@ impl Program {
     pub fn opened(file: &FileRef, path: Vec<u8>) -> Result<Program> {
         let place = place_of(file).ok_or(Errno::EACCES)?;
         Ok(Program { exe: file.describe(), is_open: true, ..Program::new(place, path) })
+    }
+
+    /// Of what is open by this path.
+    pub fn at(file: &FileRef, path: Vec<u8>) -> Result<Program> {
+        Ok(Program { is_open: false, ..Program::opened(file, path)? })
     }
 
     /// What its task is called: as it was found, or as its file is (Linux 6.14).
@@ -336,7 +346,7 @@ fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
     let name = program.path.clone();
     for _ in 0..=SCRIPTS_MAX {
         let (file, running) = open_executable(task, &program.place)?;
-        let head = read_file(&*file, 0, SCRIPT_LINE)?;
+        let head = read_file(&*file, 0, SCRIPT_LINE).inspect_err(|_| _ = file.release(linux::O_RDONLY))?;
         if !head.starts_with(b"#!") {
             // Only what is going to stay open is closed by its owner: this one now.
             let elf = parse(&file, &head);
@@ -456,8 +466,12 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         }
         None => None,
     };
-    let capabilities =
-        file_capabilities(task, &program.place).inspect_err(|_| _ = file.release(linux::O_RDONLY))?;
+    let capabilities = match program.is_nowhere() {
+        true => None,
+        false => {
+            file_capabilities(task, &program.place).inspect_err(|_| _ = file.release(linux::O_RDONLY))?
+        }
+    };
     let process = task.process.clone();
     // From here on there is no way back: the old program is going.
     if !become_only_task(task) {
@@ -471,7 +485,14 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     futex::task_ends(task);
     task.clear_tid(false);
     if task.space.users.load(Ordering::SeqCst) > 1 || !task.space.close() {
-        let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
+        let fresh = match new_space(|| Ok(AddressSpace::new(TOP))) {
+            Ok(fresh) => fresh,
+            Err(_) => {
+                let _ = file.release(linux::O_RDONLY);
+                end_without_program(task);
+                return Ok(());
+            }
+        };
         let id = fresh.id;
         // Nobody looks at it before the program has the rights that it is to have.
         fresh.close();
@@ -512,11 +533,14 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     process.timers.lock().clear();
     units::leave_all(task);
     units::end_all(&process);
-    if let Ok(attr) = program.place.inode.attr() {
+    if let Ok(mut attr) = program.place.inode.attr() {
+        if program.is_nowhere() {
+            attr.mode &= !(linux::S_ISUID | linux::S_ISGID);
+        }
         task.take_ids(&attr, capabilities);
     }
     task.set_name(&program.name(&name));
-    process.has_execed.store(true, Ordering::Relaxed);
+    process.execs.fetch_add(1, Ordering::Relaxed);
     process.persona.fetch_and(!READ_IMPLIES_EXEC, Ordering::Relaxed);
     // Whatever its maker asked for was for the old program (`execve(2)`).
     process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
@@ -524,10 +548,21 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     let _ = file.release(linux::O_RDONLY);
     task.space.open();
     if loaded.is_err() {
-        // As Linux does when it fails behind the point of no return.
-        process.end(linux::SIGKILL as i32);
-        task.thread().ask(crate::process::work::END);
+        end_without_program(task);
     }
+    Ok(())
+}
+
+/// As Linux does when it fails behind the point of no return.
+fn end_without_program(task: &Task) {
+    task.process.end(linux::SIGKILL as i32);
+    task.thread().ask(crate::process::work::END);
+}
+
+/// Could the task run this program, as far as its file goes (AT_EXECVE_CHECK)?
+pub fn check(task: &Task, program: &Program) -> Result<()> {
+    let (file, _running) = open_executable(task, &program.place)?;
+    let _ = file.release(linux::O_RDONLY);
     Ok(())
 }
 

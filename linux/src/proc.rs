@@ -1182,18 +1182,29 @@ impl Inode for Node {
                 Errno::EACCES
             });
         }
+        let (mut about, mut made) = (None, Made::NOTHING);
         if let What::PidFile(pid, _, n) = self.what
             && let Some(process) = find_process(pid)
         {
             // What is told of memory, and of where it was.
             let over = process.zombie().is_some();
-            match if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name } {
+            let name = if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name };
+            match name {
                 "environ" | "auxv" | "mem" | "pagemap" | "smaps_rollup" | "timers" if over => {
                     return Err(Errno::ESRCH);
                 }
                 "mounts" | "mountinfo" | "mountstats" if over => return Err(Errno::EINVAL),
                 "maps" | "smaps" | "smaps_rollup" | "numa_maps" | "environ" | "auxv" if !over => {
+                    let visit = process.leader().map(|t| t.space.share().visit()).transpose()?;
                     looked_at(pid)?;
+                    about = match name {
+                        "auxv" => {
+                            made = Made { bytes: self.contents()?, start: 0, next: None };
+                            Some(About::Kept)
+                        }
+                        "smaps_rollup" => visit.map(|v| About::Running(v, Err(Errno::ESRCH))),
+                        _ => visit.map(|v| About::Running(v, Ok(0))),
+                    };
                 }
                 _ => {}
             }
@@ -1220,7 +1231,7 @@ impl Inode for Node {
             }
             return Ok(Arc::new(Memory { node: self, visit }));
         }
-        Ok(Arc::new(Opened { node: self, made: Mutex::new(Made::NOTHING) }))
+        Ok(Arc::new(Opened { node: self, made: Mutex::new(made), about }))
     }
 }
 
@@ -1275,6 +1286,15 @@ impl File for Memory {
 struct Opened {
     node: Arc<Node>,
     made: Mutex<Made>,
+    about: Option<About>,
+}
+
+/// Of which program's memory a file tells. Whoever opened it may have no right to know what comes after that one.
+enum About {
+    /// The one that ran then; and what reading comes to when it has ended.
+    Running(Visit, Result<usize>),
+    /// It was told at the opening, and stays so.
+    Kept,
 }
 
 /// A part of a made-up file.
@@ -1306,7 +1326,8 @@ impl File for Opened {
     fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
         let at = at.unwrap_or(0) as usize;
         let mut made = self.made.lock();
-        if at == 0 || at < made.start {
+        let is_kept = matches!(self.about, Some(About::Kept));
+        if (at == 0 || at < made.start) && !is_kept {
             *made = Made::NOTHING;
         }
         while made.end().saturating_sub(at) < sink.left()
@@ -1320,6 +1341,12 @@ impl File for Opened {
                 made.bytes.extend_from_slice(&bytes);
             }
             made.next = next;
+        }
+        if let Some(About::Running(visit, over)) = &self.about
+            && visit.space().is_none()
+        {
+            *made = Made { next: None, ..Made::NOTHING };
+            return *over;
         }
         match made.bytes.get(at - made.start..) {
             Some(bytes) if !bytes.is_empty() => sink.put(bytes),

@@ -544,7 +544,9 @@ pub struct Process {
     /// Has it asked to be told of a message (`mq_notify(2)`)?
     pub awaits_messages: AtomicBool,
     /// Has it called exec?
-    pub has_execed: AtomicBool,
+    pub execs: AtomicU32,
+    /// How often its parent had when it became that one's child.
+    parent_execs: AtomicU32,
     /// What is in its core dump, `/proc/PID/coredump_filter`.
     pub dump_filter: AtomicU32,
     /// PR_SET_DUMPABLE.
@@ -865,7 +867,8 @@ impl Process {
             released_queue: WaitQueue::new(),
             undoes: AtomicBool::new(false),
             awaits_messages: AtomicBool::new(false),
-            has_execed: AtomicBool::new(false),
+            execs: AtomicU32::new(0),
+            parent_execs: AtomicU32::new(inherited(|p| p.execs.load(Ordering::Relaxed))),
             dumpable: AtomicU32::new(dumpable),
             dump_filter: AtomicU32::new(
                 from.maker.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
@@ -901,7 +904,12 @@ impl Process {
         }
         match &from.maker {
             Some(maker) if from.sibling => {
+                let same = |of: fn(&Process) -> &AtomicU32| {
+                    of(&process).store(of(maker).load(Ordering::Relaxed), Ordering::Relaxed);
+                };
                 let join = |parent: &Arc<Process>, children: &mut Children| {
+                    same(|p| &p.exit_signal);
+                    same(|p| &p.parent_execs);
                     process.join(parent, children, maker.parent_thread.load(Ordering::Relaxed));
                 };
                 if maker.with_parent(join).is_none() {
@@ -1532,10 +1540,15 @@ fn leave(task: &Task, status: i32) {
         } else {
             signal::task_ends(task);
             leave_children(task);
-            if !process.tracees.lock().list.is_empty() {
+            let is_taken = process.leader().is_some_and(|t| t.tid() == task.tid());
+            if !is_taken && !process.tracees.lock().list.is_empty() {
                 ptrace::tracer_ends(&process, Some(task.tid()));
             }
-            TASKS.lock().remove(&task.tid());
+            // The one that is left by an exec has its id by now, perhaps.
+            let mut tasks = TASKS.lock();
+            if tasks.get(&task.tid()).is_some_and(|t| Arc::ptr_eq(t, &me)) {
+                tasks.remove(&task.tid());
+            }
         }
         me
     };
@@ -1614,6 +1627,10 @@ fn leave_children(task: &Task) {
     let children = task.process.children.lock();
     // If there is none any more, its process ends, too, and does the rest.
     let Some(next) = task.process.leader() else { return };
+    // One that execs has taken its id, and its children with that.
+    if next.tid() == task.tid() {
+        return;
+    }
     for child in &children.list {
         if child.parent_thread.load(Ordering::Relaxed) == task.tid() {
             child.parent_thread.store(next.tid(), Ordering::Relaxed);
@@ -1633,6 +1650,7 @@ fn orphan_children(process: &Arc<Process>, last: &Task) -> Vec<Arc<Process>> {
     }
     let mut above = process.parent.lock().upgrade();
     let mut has_heir = false;
+    let mut from = above.as_ref().map(|p| p.pid);
     while let Some(heir) = above.filter(|_| !has_heir) {
         if heir.subreaper.load(Ordering::Relaxed) {
             let mut theirs = heir.children.lock();
@@ -1651,6 +1669,13 @@ fn orphan_children(process: &Arc<Process>, last: &Task) -> Vec<Arc<Process>> {
             }
         }
         above = heir.parent.lock().upgrade();
+        // Those above it end, too, and what it goes by then leads nowhere: its own parent is another one by now.
+        if above.is_none() && !has_heir {
+            let parent = process.parent.lock().upgrade();
+            let again = parent.filter(|p| from != Some(p.pid));
+            from = again.as_ref().map(|p| p.pid).or(from);
+            above = again;
+        }
     }
     for child in &orphans {
         // From when it has no parent, it is forgotten where it ends.
@@ -1698,7 +1723,9 @@ fn tell_of_end(process: &Arc<Process>, status: i32) {
 /// Tells a parent, whose children these are, of a zombie among them (`do_notify_parent` of Linux), and forgets it if nobody is going to
 /// wait for it.
 fn notify(child: &Arc<Process>, parent: &Arc<Process>, children: &mut Children, status: i32) {
-    let signal = child.exit_signal.load(Ordering::Relaxed);
+    // Another signal is between it and the program that made it.
+    let same = child.parent_execs.load(Ordering::Relaxed) == parent.execs.load(Ordering::Relaxed);
+    let signal = if same { child.exit_signal.load(Ordering::Relaxed) } else { linux::SIGCHLD };
     let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
     // `clone` takes any number.
     if (1..=signal::MAX).contains(&signal) {

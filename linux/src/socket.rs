@@ -395,6 +395,7 @@ impl SocketFile {
 
     /// Looks at what is there until that is all that one look can take, no more comes, or it has waited long enough.
     fn peek_all(&self, s: &dyn StreamHandle, sink: &mut Sink, nonblock: bool, flags: u32) -> Result<usize> {
+        sink.rewind();
         let (whole, mut len) = (sink.host_len(), 0);
         let r = self.in_turn(nonblock, false, || {
             // Before it looks: what has come since then may be more. None goes past a mark of urgent data.

@@ -13,6 +13,10 @@ static char self[PATH_MAX];
 static int told(int argc, char **argv)
 {
 	char exe[PATH_MAX] = "", comm[32] = "";
+	if (!strcmp(argv[1], "itself")) {
+		argv[1] = "again";
+		execv("/proc/self/exe", argv);
+	}
 	if (!strcmp(argv[1], "quietly")) {
 		P(argc);
 		return 0;
@@ -22,7 +26,13 @@ static int told(int argc, char **argv)
 	read(fd, comm, sizeof comm - 1);
 	close(fd);
 	const char *base = strrchr(exe, '/');
-	printf("ran: as %s, from %s, exe %s, comm %s", argv[1], (char *)getauxval(AT_EXECFN), base ? base + 1 : exe, comm);
+	char *from = (char *)getauxval(AT_EXECFN);
+	int number, end = 0;
+	sscanf(from, "/dev/fd/%d%n", &number, &end);
+	// By a descriptor alone it is called as its file from Linux 6.14 on, and as that number before.
+	if (end && !from[end])
+		strcpy(comm, "-\n");
+	printf("ran: as %s, from %s, exe %s, comm %s", argv[1], from, base ? base + 1 : exe, comm);
 	for (int n = 2; n < argc; n++)
 		printf("    with %s\n", argv[n]);
 	return 0;
@@ -112,7 +122,32 @@ static void by_descriptors(void)
 	fstat(again, &s);
 	printf("%o %d %d %ld %ld %ld\n", s.st_mode, s.st_uid, s.st_gid, s.st_atim.tv_sec, s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
 	RUN(fexecve(53, args, environ));
+	// Its mode counts for who opens it again, too, whoever has it open. And who execs itself is still that.
+	V(fchmod(again, 0400));
+	if (!fork()) {
+		setresuid(7, 7, 7);
+		OK(open("/proc/self/fd/53", O_RDWR));
+		OK(open("/proc/self/fd/53", O_RDONLY));
+		_exit(0);
+	}
+	wait(NULL);
+	V(fchmod(again, 04755));
+	RUN(execveat(51, "", args, environ, 0x10000 | AT_EMPTY_PATH));
+	args[1] = "itself";
+	RUN(fexecve(53, args, environ));
+	args[1] = "fd";
 	close(again), close(53);
+	int sealed = memfd_create("sealed", MFD_CLOEXEC | 8);
+	if (sealed >= 0) {
+		copy_to(sealed);
+		fstat(sealed, &s);
+		printf("%o %#x\n", s.st_mode, fcntl(sealed, F_GET_SEALS));
+		OK(fchmod(sealed, 0700));
+		OK(fchmod(sealed, 0600));
+		RUN(fexecve(sealed, args, environ));
+		close(sealed);
+	}
+	OK(memfd_create("both", 8 | 16));
 	SECTION("scripts by descriptors");
 	char line[PATH_MAX + 32];
 	sprintf(line, "#!%s/copy script\n", get_current_dir_name());

@@ -237,9 +237,10 @@ static void in_thread(void)
 	V(waitid(P_ALL, 0, 0, WEXITED | WNOHANG));
 	shared->step = 2;
 	pthread_join(t, 0);
-	V(waitpid(p, 0, WNOHANG | __WNOTHREAD));
+	// That it has ended is known after it has been joined.
 	while (!shared->said)
 		sleep_ms(2);
+	V(waitpid(p, 0, WNOHANG | __WNOTHREAD));
 	fflush(stdout);
 }
 
@@ -258,7 +259,14 @@ static void *becomes_first(void *self)
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
-		waited(atoi(argv[1]), __WNOTHREAD);
+		pid_t p = atoi(argv[1]);
+		if (argc > 2) {
+			// It was to tell another program of its end.
+			sigprocmask(SIG_BLOCK, 0, &both);
+			kill(p, SIGTERM);
+			heard(p);
+		}
+		waited(p, argc > 2 ? __WALL : __WNOTHREAD);
 		return 0;
 	}
 	shared = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -280,6 +288,19 @@ int main(int argc, char **argv)
 	V(waitid(P_PID, p, 0, WEXITED | WNOWAIT));
 	waited(shared->pid, 0);
 	P(end_child(p));
+	SECTION("a parent that execs");
+	fflush(stdout);
+	if (!fork()) {
+		char number[16];
+		p = forks(SIGUSR2);
+		if (!p) {
+			pause();
+			_exit(1);
+		}
+		snprintf(number, sizeof number, "%d", p);
+		execl("/proc/self/exe", argv[0], number, "hears", NULL);
+	}
+	wait(0);
 	SECTION("a thread that execs");
 	fflush(stdout);
 	if (!fork()) {

@@ -158,6 +158,43 @@ static void ordinary_looks(void)
 	}
 }
 
+// Who has opened it reads no other program's.
+static void of_one_program(void)
+{
+	static const char *names[] = {"maps", "smaps", "smaps_rollup", "environ", "auxv"};
+	enum { COUNT = sizeof names / sizeof *names };
+	int go[2], gone[2], fds[COUNT];
+	pipe(go);
+	pipe2(gone, O_CLOEXEC);
+	pid_t child = fork();
+	if (!child) {
+		char c;
+		close(go[1]);
+		read(go[0], &c, 1);
+		execl("/bin/sleep", "sleep", "100", NULL);
+		_exit(1);
+	}
+	close(gone[1]);
+	for (int n = 0; n < COUNT; n++) {
+		snprintf(text, sizeof text, "/proc/%d/%s", child, names[n]);
+		fds[n] = open(text, O_RDONLY);
+		P(read(fds[n], text, 10));
+	}
+	close(go[1]);
+	char c;
+	// Closed by the exec.
+	read(gone[0], &c, 1);
+	for (int n = 0; n < COUNT; n++) {
+		printf("%s: ", names[n]);
+		V(pread(fds[n], text, 10, 0));
+		close(fds[n]);
+	}
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(go[0]);
+	close(gone[0]);
+}
+
 static void ordinary_follows(void)
 {
 	char to[PATH_MAX];
@@ -171,6 +208,7 @@ static void map_files(void)
 	SECTION("of whom");
 	others = getpid();
 	end_child(begin_child(ordinary_looks));
+	of_one_program();
 	SECTION("map_files");
 	int fd = open("mapped file", O_CREAT | O_RDWR, 0600);
 	ftruncate(fd, 1 << 16);

@@ -312,6 +312,15 @@ fn opened(file: OpenFile) -> FileRef {
     RcuArc::new(file)
 }
 
+/// What who opens with these flags must be allowed.
+fn wanted(flags: u32) -> u32 {
+    match flags & linux::O_ACCMODE {
+        linux::O_RDONLY => may::READ,
+        linux::O_WRONLY => may::WRITE,
+        _ => may::READ | may::WRITE,
+    }
+}
+
 /// Opens what a magic link in /proc/self/fd leads to, anew.
 fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef> {
     match file.place() {
@@ -331,11 +340,7 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
                 if is_dir && (flags & linux::O_ACCMODE != linux::O_RDONLY || flags & linux::O_CREAT != 0) {
                     return Err(Errno::EISDIR);
                 }
-                let want = match flags & linux::O_ACCMODE {
-                    linux::O_RDONLY => may::READ,
-                    linux::O_WRONLY => may::WRITE,
-                    _ => may::READ | may::WRITE,
-                };
+                let want = wanted(flags);
                 let attr = place.inode.attr()?;
                 cred.check(&attr, want)?;
                 if !is_dir && (want & may::WRITE != 0 || flags & linux::O_TRUNC != 0) {
@@ -358,6 +363,11 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
         _ => {
             if file.as_type::<crate::socket::SocketFile>().is_some() {
                 return Err(Errno::ENXIO);
+            }
+            if let Some(place) = exec::place_of(file) {
+                // In memory, without a name: it has a mode all the same, and may be what runs.
+                task.cred().check(&place.inode.attr()?, wanted(flags))?;
+                let _writes = to_write(&place, flags)?;
             }
             if flags & linux::O_TRUNC != 0 && file.attr()?.mode & linux::S_IFMT == linux::S_IFREG {
                 super::fd::set_length(task, file, 0)?;
@@ -1263,13 +1273,17 @@ pub fn memfd_create(c: &mut Call) -> Result<u64> {
     if flags & linux::MFD_HUGETLB != 0 {
         return Err(unsupported(c.task, "memfd_create(MFD_HUGETLB)", Errno::EINVAL));
     }
-    if flags & !known != 0 {
+    let both = linux::MFD_EXEC | linux::MFD_NOEXEC_SEAL;
+    if flags & !known != 0 || flags & both == both {
         return Err(Errno::EINVAL);
     }
     let name = get_string(c.arg(0), 249, Errno::EINVAL)?;
     let node = world().shm.anonymous(&[b"memfd:", &name[..]].concat(), &c.task.cred());
-    if flags & linux::MFD_ALLOW_SEALING != 0 {
+    if flags & (linux::MFD_ALLOW_SEALING | linux::MFD_NOEXEC_SEAL) != 0 {
         node.allow_sealing();
+    }
+    if flags & linux::MFD_NOEXEC_SEAL != 0 {
+        node.never_runs()?;
     }
     let file = RcuArc::new(OpenFile::new(node, linux::O_RDWR));
     c.install(file, flags & linux::MFD_CLOEXEC != 0)

@@ -157,7 +157,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             ids: task.ids().clone(),
             limits: *process.limits.lock(),
             actions,
-            exit_signal: if sibling { process.exit_signal.load(Ordering::Relaxed) } else { a.exit_signal },
+            exit_signal: a.exit_signal,
         })?;
         if !copied {
             space.users.fetch_add(1, Ordering::SeqCst);
@@ -223,9 +223,17 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
                     end();
                     children.reap(p);
                 };
-                if p.with_parent(|_, children| reap(children)).is_none() {
-                    end();
-                    p.forget();
+                let reaped = p.with_parent(|parent, children| {
+                    reap(children);
+                    parent.clone()
+                });
+                match reaped {
+                    // Another thread may wait for the child that there isn't.
+                    Some(parent) => parent.child_events.wake_all(1),
+                    None => {
+                        end();
+                        p.forget();
+                    }
                 }
             }
             return Err(e);
@@ -424,7 +432,7 @@ fn strings(addr: u64) -> Result<Vec<Vec<u8>>> {
 }
 
 fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -> Result<u64> {
-    if flags & !(linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW) != 0 {
+    if flags & !(linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW | linux::AT_EXECVE_CHECK) != 0 {
         return Err(Errno::EINVAL);
     }
     let path = get_path(path)?;
@@ -448,13 +456,16 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
             return Err(Errno::ELOOP);
         }
         let name = if from_here { path } else { [format!("/dev/fd/{dir}/").as_bytes(), &path].concat() };
-        Program::new(file.place().cloned().ok_or(Errno::EACCES)?, name)
+        Program::at(&file, name)?
     };
     program.is_closed = !from_here && c.task.files.cloexec(dir as u32)?;
     let (mut args, env) = (strings(args)?, strings(env)?);
     if args.is_empty() {
         // As Linux since 5.18: there is always a name.
         args.push(Vec::new());
+    }
+    if flags & linux::AT_EXECVE_CHECK != 0 {
+        return exec::check(c.task, &program).map(|()| 0);
     }
     let was = c.task.tid();
     exec::exec(c.task, c.frame, program.with(args, env))?;
@@ -686,6 +697,7 @@ pub fn waitid(c: &mut Call) -> Result<u64> {
         linux::P_PGID if c.int(1) < 0 => return Err(Errno::EINVAL),
         linux::P_PGID if id == 0 => Which::Group(c.task.process.pgid.load(Ordering::Relaxed)),
         linux::P_PGID => Which::Group(id),
+        linux::P_PIDFD if c.int(1) < 0 => return Err(Errno::EINVAL),
         linux::P_PIDFD => {
             let file = c.task.files.get(id)?;
             let p = file.as_type::<PidFd>().ok_or(Errno::EBADF)?.process.clone();
@@ -769,7 +781,7 @@ pub fn setpgid(c: &mut Call) -> Result<u64> {
     if p.pid != me.pid && !child {
         return Err(Errno::ESRCH);
     }
-    if child && p.has_execed.load(Ordering::Relaxed) {
+    if child && p.execs.load(Ordering::Relaxed) != 0 {
         return Err(Errno::EACCES);
     }
     let sid = me.sid.load(Ordering::Relaxed);

@@ -232,7 +232,11 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let t = task_of(c, c.uint(0))?;
-    let resets = if a.flags & RESET_ON_FORK != 0 { linux::SCHED_RESET_ON_FORK } else { 0 };
+    let resets = match a.flags {
+        f if f & KEEP_POLICY != 0 => resets(&t),
+        f if f & RESET_ON_FORK != 0 => linux::SCHED_RESET_ON_FORK,
+        _ => 0,
+    };
     if a.flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
@@ -267,7 +271,7 @@ pub fn sched_getattr(c: &mut Call) -> Result<u64> {
         policy,
         runtime: if is_fair { atoll_task::SLICE } else { 0 },
         flags: if resets(&t) != 0 { RESET_ON_FORK } else { 0 },
-        nice: t.nice.load(Ordering::Relaxed),
+        nice: if is_fair { t.nice.load(Ordering::Relaxed) } else { 0 },
         priority: p & 0xffff,
         ..SchedAttr::default()
     };
