@@ -98,23 +98,28 @@ const IN_VOLUMES: &[&str] = &[
     "inotify",
     "locks",
     "mapped",
-    "mariadb",
     "names",
-    "nginx_workers",
     "perl_forks",
     "postgres",
     "pty",
-    "runit",
     "scripts",
-    "shells",
     "sqlite",
     "terminal",
     "tmux",
 ];
 
-/// More of these, which take half a minute and longer: `cargo xtask test long`.
-const LONG_IN_VOLUMES: &[&str] =
-    &["apache", "git", "make_gcc", "python_processes", "redis_inside", "ssh_inside"];
+/// More of these, which take ten seconds to a minute: `cargo xtask test long`.
+const LONG_IN_VOLUMES: &[&str] = &[
+    "apache",
+    "git",
+    "make_gcc",
+    "mariadb",
+    "python_processes",
+    "redis_inside",
+    "runit",
+    "shells",
+    "ssh_inside",
+];
 
 /// The host's directory and its programs are volumes.
 fn in_volumes(name: &str) -> Result<(), Failed> {

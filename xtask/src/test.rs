@@ -66,7 +66,9 @@ const PARTS: &[Part] = &[
         cases("try_it")
     }),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
-    ("inspect", "live cells are looked at from outside", || cases("inspect")),
+    ("inspect", "live cells are looked at from outside", || {
+        cases_with("inspect", &["--skip", "on_the_nucleus"])
+    }),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),
     ("nucleus", "a machine without Linux, in QEMU", || {
         need(&[
@@ -82,13 +84,14 @@ const PARTS: &[Part] = &[
         cases("nucleus")?;
         cases("nucleus_disk")?;
         cases("nucleus_cases")?;
+        cases_with("inspect", &["on_the_nucleus"])?;
         cases("nucleus_devices")?;
         cases("nucleus_servers")
     }),
 ];
 
 /// Not among those that run if none is named: it takes longer than they may together.
-const LONG: Part = ("long", "more programs on the nucleus, half a minute and more each", || {
+const LONG: Part = ("long", "more programs on the nucleus, up to a minute each", || {
     need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     cases_with("nucleus_cases", &["--ignored"])
 });

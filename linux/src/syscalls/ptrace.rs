@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use core::sync::atomic::Ordering;
 
 use atoll_abi::frame::{UserFrame, XSAVE_MAX};
 use atoll_abi::layout::is_user_range;
@@ -261,8 +262,8 @@ pub fn ptrace(c: &mut Call) -> Result<u64> {
         p::PTRACE_TRACEME => {
             let me = find_task(c.task.tid()).ok_or(Errno::ESRCH)?;
             let parent = c.task.process.parent.lock().upgrade().ok_or(Errno::EPERM)?;
-            // Which of its threads made this process isn't known: whoever asks first is who traces.
-            return attach(&me, &parent, 0, false, 0, || true).map(|()| 0);
+            let thread = c.task.process.parent_thread.load(Ordering::Relaxed);
+            return attach(&me, &parent, thread, false, 0, || true).map(|()| 0);
         }
         p::PTRACE_ATTACH => return begin(c, tid, false),
         p::PTRACE_SEIZE => return begin(c, tid, true),
