@@ -449,6 +449,10 @@ impl Dir {
     }
 }
 
+/// Seals of what may be run, beside that it may.
+const STAYS: u32 =
+    linux::F_SEAL_SHRINK | linux::F_SEAL_GROW | linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE;
+
 impl TmpNode {
     fn dir(&self) -> Result<&Mutex<Dir>> {
         let Body::Dir(dir) = &self.body else { return Err(Errno::ENOTDIR) };
@@ -581,12 +585,15 @@ impl TmpNode {
         Ok(self.content()?.read().seals)
     }
 
-    /// Adds seals to a memfd.
+    /// Adds seals to a memfd. EBUSY: it is to be written to no more, and is mapped so.
     pub fn add_seals(&self, seals: u32) -> Result<()> {
         let mut c = self.change()?;
         if c.seals & linux::F_SEAL_SEAL != 0 {
             return Err(Errno::EPERM);
         }
+        // What may be run is to stay as it is (`memfd_add_seals` of Linux).
+        let runs = seals & linux::F_SEAL_EXEC != 0 && self.meta.lock().mode & 0o111 != 0;
+        let seals = if runs { seals | STAYS } else { seals };
         if seals & linux::F_SEAL_WRITE != 0 && self.mappings.load(Ordering::Relaxed) > 0 {
             return Err(Errno::EBUSY);
         }

@@ -473,6 +473,16 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         }
     };
     let process = task.process.clone();
+    let new = || new_space(|| Ok(AddressSpace::new(TOP)));
+    // Where others are in its space it needs another one, and while it can still fail is the time.
+    let others = task.space.users.load(Ordering::SeqCst) > 1;
+    let mut ready = match others.then(new).transpose() {
+        Ok(ready) => ready,
+        Err(e) => {
+            let _ = file.release(linux::O_RDONLY);
+            return Err(e);
+        }
+    };
     // From here on there is no way back: the old program is going.
     if !become_only_task(task) {
         let _ = file.release(linux::O_RDONLY);
@@ -484,14 +494,12 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     task.become_leader();
     futex::task_ends(task);
     task.clear_tid(false);
-    if task.space.users.load(Ordering::SeqCst) > 1 || !task.space.close() {
-        let fresh = match new_space(|| Ok(AddressSpace::new(TOP))) {
-            Ok(fresh) => fresh,
-            Err(_) => {
-                let _ = file.release(linux::O_RDONLY);
-                end_without_program(task);
-                return Ok(());
-            }
+    if ready.is_some() || task.space.users.load(Ordering::SeqCst) > 1 || !task.space.close() {
+        // A visitor that came just now has it use another one.
+        let Some(fresh) = ready.take().or_else(|| new().ok()) else {
+            let _ = file.release(linux::O_RDONLY);
+            end_without_program(task);
+            return Ok(());
         };
         let id = fresh.id;
         // Nobody looks at it before the program has the rights that it is to have.

@@ -460,7 +460,11 @@ const PROCESSES_AT: u64 = 1 << 20;
 
 fn task_of(pid: u32, tid: u32) -> Result<(Arc<Process>, Arc<Task>)> {
     let p = find_process(pid).ok_or(Errno::ENOENT)?;
-    let t = if tid == 0 { p.leader().ok_or(Errno::ENOENT)? } else { find_task(tid).ok_or(Errno::ENOENT)? };
+    let t = if tid == 0 {
+        p.leader().ok_or(Errno::ENOENT)?
+    } else {
+        find_task(tid).filter(|t| t.process.pid == pid).ok_or(Errno::ENOENT)?
+    };
     Ok((p, t))
 }
 
@@ -1197,14 +1201,16 @@ impl Inode for Node {
                 "maps" | "smaps" | "smaps_rollup" | "numa_maps" | "environ" | "auxv" if !over => {
                     let visit = process.leader().map(|t| t.space.share().visit()).transpose()?;
                     looked_at(pid)?;
-                    about = match name {
-                        "auxv" => {
-                            made = Made { bytes: self.contents()?, start: 0, next: None };
-                            Some(About::Kept)
+                    let over = if name == "smaps_rollup" { Err(Errno::ESRCH) } else { Ok(0) };
+                    about = visit.map(|visit| About::Running { visit, pid, over });
+                    if name == "auxv" {
+                        made = Made { bytes: self.contents()?, start: 0, next: None };
+                        // Another program has begun meanwhile.
+                        if about.as_ref().is_none_or(|about| about.over().is_some()) {
+                            return Err(Errno::ESRCH);
                         }
-                        "smaps_rollup" => visit.map(|v| About::Running(v, Err(Errno::ESRCH))),
-                        _ => visit.map(|v| About::Running(v, Ok(0))),
-                    };
+                        about = Some(About::Kept);
+                    }
                 }
                 _ => {}
             }
@@ -1291,10 +1297,20 @@ struct Opened {
 
 /// Of which program's memory a file tells. Whoever opened it may have no right to know what comes after that one.
 enum About {
-    /// The one that ran then; and what reading comes to when it has ended.
-    Running(Visit, Result<usize>),
+    /// The one that ran in this process then; and what reading comes to when it has ended.
+    Running { visit: Visit, pid: u32, over: Result<usize> },
     /// It was told at the opening, and stays so.
     Kept,
+}
+
+impl About {
+    /// What reading comes to if the program has ended, or another one runs in its process, though others are where it was.
+    fn over(&self) -> Option<Result<usize>> {
+        let About::Running { visit, pid, over } = self else { return None };
+        let now = find_process(*pid).and_then(|p| p.leader()).map(|t| t.space.share());
+        let same = visit.space().zip(now).is_some_and(|(was, now)| Arc::ptr_eq(&was, &now));
+        (!same).then_some(*over)
+    }
 }
 
 /// A part of a made-up file.
@@ -1327,6 +1343,10 @@ impl File for Opened {
         let at = at.unwrap_or(0) as usize;
         let mut made = self.made.lock();
         let is_kept = matches!(self.about, Some(About::Kept));
+        let over = || self.about.as_ref().and_then(About::over);
+        if let Some(over) = over() {
+            return over;
+        }
         if (at == 0 || at < made.start) && !is_kept {
             *made = Made::NOTHING;
         }
@@ -1342,11 +1362,9 @@ impl File for Opened {
             }
             made.next = next;
         }
-        if let Some(About::Running(visit, over)) = &self.about
-            && visit.space().is_none()
-        {
+        if let Some(over) = over() {
             *made = Made { next: None, ..Made::NOTHING };
-            return *over;
+            return over;
         }
         match made.bytes.get(at - made.start..) {
             Some(bytes) if !bytes.is_empty() => sink.put(bytes),

@@ -15,7 +15,7 @@ for n in $(seq 400); do
     sleep 0.02
 done
 echo "left: $left"
-(sh -c 'sleep 0.1; echo "its parent: $(ps -o ppid= -p $$ | tr -d " ")" > parent; mv parent told' & exit 0)
+(sh -c 'sleep 0.5; echo "its parent: $(ps -o ppid= -p $$ | tr -d " ")" > parent; mv parent told' & exit 0)
 for n in $(seq 400); do
     [ -e told ] && break
     sleep 0.02

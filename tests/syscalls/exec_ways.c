@@ -148,6 +148,29 @@ static void by_descriptors(void)
 		close(sealed);
 	}
 	OK(memfd_create("both", 8 | 16));
+	// What may be run and is to stay so is written to no more.
+	int runs = memfd_create("runs", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	copy_to(runs);
+	OK(fcntl(runs, F_ADD_SEALS, 0x20));
+	X(fcntl(runs, F_GET_SEALS));
+	OK(write(runs, "x", 1));
+	RUN(fexecve(runs, args, environ));
+	// Who may only read it doesn't cut it.
+	int read_only = memfd_create("cut", MFD_CLOEXEC);
+	write(read_only, "some", 4);
+	fchmod(read_only, 0444);
+	fflush(stdout);
+	if (!fork()) {
+		setresuid(7, 7, 7);
+		sprintf(path, "/proc/self/fd/%d", read_only);
+		OK(open(path, O_RDONLY | O_TRUNC));
+		OK(open(path, O_PATH));
+		fstat(read_only, &s);
+		P(s.st_size);
+		_exit(0);
+	}
+	wait(NULL);
+	close(runs), close(read_only);
 	SECTION("scripts by descriptors");
 	char line[PATH_MAX + 32];
 	sprintf(line, "#!%s/copy script\n", get_current_dir_name());

@@ -3,6 +3,7 @@
 #include "case.h"
 #include <ctype.h>
 #include <dirent.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -159,34 +160,45 @@ static void ordinary_looks(void)
 }
 
 // Who has opened it reads no other program's.
-static void of_one_program(void)
+static int go[2], gone[2];
+static int runs_another(void *p)
 {
+	char c;
+	read(go[0], &c, 1);
+	execl("/bin/sleep", "sleep", "100", NULL);
+	_exit(1);
+}
+// `shared`: it is in the memory of its maker, which stays.
+static void of_one_program(int shared)
+{
+	static char stack[32 << 10] __attribute__((aligned(64)));
 	static const char *names[] = {"maps", "smaps", "smaps_rollup", "environ", "auxv"};
 	enum { COUNT = sizeof names / sizeof *names };
-	int go[2], gone[2], fds[COUNT];
+	int fds[COUNT];
 	pipe(go);
 	pipe2(gone, O_CLOEXEC);
-	pid_t child = fork();
-	if (!child) {
-		char c;
-		close(go[1]);
-		read(go[0], &c, 1);
-		execl("/bin/sleep", "sleep", "100", NULL);
-		_exit(1);
-	}
+	fcntl(go[1], F_SETFD, FD_CLOEXEC);
+	pid_t child = clone(runs_another, stack + sizeof stack, SIGCHLD | (shared ? CLONE_VM : 0), NULL);
 	close(gone[1]);
 	for (int n = 0; n < COUNT; n++) {
 		snprintf(text, sizeof text, "/proc/%d/%s", child, names[n]);
 		fds[n] = open(text, O_RDONLY);
 		P(read(fds[n], text, 10));
 	}
+	char c = 0;
+	write(go[1], &c, 1);
 	close(go[1]);
-	char c;
 	// Closed by the exec.
 	read(gone[0], &c, 1);
 	for (int n = 0; n < COUNT; n++) {
 		printf("%s: ", names[n]);
-		V(pread(fds[n], text, 10, 0));
+		if (shared) {
+			// Of what is still there, or of nothing.
+			long len = pread(fds[n], text, sizeof text, 0);
+			P(len > 0 && memmem(text, len, "/sleep", 6));
+		} else {
+			V(pread(fds[n], text, 10, 0));
+		}
 		close(fds[n]);
 	}
 	kill(child, SIGKILL);
@@ -208,7 +220,8 @@ static void map_files(void)
 	SECTION("of whom");
 	others = getpid();
 	end_child(begin_child(ordinary_looks));
-	of_one_program();
+	of_one_program(0);
+	of_one_program(1);
 	SECTION("map_files");
 	int fd = open("mapped file", O_CREAT | O_RDWR, 0600);
 	ftruncate(fd, 1 << 16);

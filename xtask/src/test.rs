@@ -16,7 +16,7 @@ use crate::system::need;
 #[derive(Args)]
 pub struct Options {
     /// Only these parts: format, lints, units, models, release, debug, programs, syscalls, assertions, entry, frozen, resize,
-    /// processes, confinement, inspect, conformance, nucleus.
+    /// processes, confinement, inspect, conformance, nucleus. And one that runs only if it is named: long.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }

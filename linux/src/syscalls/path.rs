@@ -314,7 +314,8 @@ fn opened(file: OpenFile) -> FileRef {
 
 /// What who opens with these flags must be allowed.
 fn wanted(flags: u32) -> u32 {
-    match flags & linux::O_ACCMODE {
+    let cuts = if flags & linux::O_TRUNC != 0 { may::WRITE } else { 0 };
+    cuts | match flags & linux::O_ACCMODE {
         linux::O_RDONLY => may::READ,
         linux::O_WRONLY => may::WRITE,
         _ => may::READ | may::WRITE,
@@ -364,16 +365,17 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
             if file.as_type::<crate::socket::SocketFile>().is_some() {
                 return Err(Errno::ENXIO);
             }
-            if let Some(place) = exec::place_of(file) {
+            let mut writer = None;
+            if let Some(place) = exec::place_of(file).filter(|_| flags & linux::O_PATH == 0) {
                 // In memory, without a name: it has a mode all the same, and may be what runs.
                 task.cred().check(&place.inode.attr()?, wanted(flags))?;
-                let _writes = to_write(&place, flags)?;
+                writer = to_write(&place, flags)?.filter(|_| flags & linux::O_ACCMODE != linux::O_RDONLY);
             }
             if flags & linux::O_TRUNC != 0 && file.attr()?.mode & linux::S_IFMT == linux::S_IFREG {
                 super::fd::set_length(task, file, 0)?;
             }
             let kept = flags & (linux::O_ACCMODE | linux::O_NONBLOCK | linux::O_APPEND);
-            Ok(RcuArc::new(OpenFile::new(file.file().clone(), kept)))
+            Ok(RcuArc::new(OpenFile::new(file.file().clone(), kept).written_by(writer)))
         }
     }
 }

@@ -261,8 +261,13 @@ pub fn ptrace(c: &mut Call) -> Result<u64> {
     match request {
         p::PTRACE_TRACEME => {
             let me = find_task(c.task.tid()).ok_or(Errno::ESRCH)?;
-            let parent = c.task.process.parent.lock().upgrade().ok_or(Errno::EPERM)?;
-            let thread = c.task.process.parent_thread.load(Ordering::Relaxed);
+            let process = &c.task.process;
+            let thread = || process.parent_thread.load(Ordering::Relaxed);
+            let of = process.with_parent(|parent, _| (parent.clone(), thread()));
+            let (parent, thread) = of.ok_or(Errno::EPERM)?;
+            // One that is just ending has told nobody yet who comes after it: whoever asks first.
+            let is_there = parent.tasks.lock().iter().any(|t| t.tid() == thread);
+            let thread = if is_there { thread } else { 0 };
             return attach(&me, &parent, thread, false, 0, || true).map(|()| 0);
         }
         p::PTRACE_ATTACH => return begin(c, tid, false),
