@@ -46,7 +46,7 @@ pub struct Mount {
     next: SetOnce<&'static Mount>,
 }
 
-/// The number of those.
+/// The number of [`Mount::of_nowhere`]: no other one has it.
 const NOWHERE: u32 = 0;
 
 impl Mount {
@@ -148,9 +148,14 @@ impl Location {
         path
     }
 
+    /// Is it a file that has no place in the tree?
+    pub fn is_nowhere(&self) -> bool {
+        self.mount.id == NOWHERE
+    }
+
     /// The path of a file that was opened here under the path `opened`.
     pub fn path_of(&self, opened: &[u8]) -> Vec<u8> {
-        if self.mount.id == NOWHERE
+        if self.is_nowhere()
             && let Ok(file) = self.inode.clone().open(linux::O_RDONLY, &Cred::root())
         {
             return file.describe();

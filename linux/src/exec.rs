@@ -77,11 +77,6 @@ impl Program {
         Program { place, path, args: Vec::new(), env: Vec::new(), exe, is_open: false, is_closed: false }
     }
 
-    /// Is it a file in memory without a name? What that says of rights doesn't count (`mnt_may_suid` of Linux).
-    fn is_nowhere(&self) -> bool {
-        core::ptr::eq(self.place.mount, world().nowhere)
-    }
-
     /// The same with these arguments, and this environment.
     pub fn with(self, args: Vec<Vec<u8>>, env: Vec<Vec<u8>>) -> Program {
         Program { args, env, ..self }
@@ -466,7 +461,8 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         }
         None => None,
     };
-    let capabilities = match program.is_nowhere() {
+    // What a file in memory without a name says of rights doesn't count (`mnt_may_suid` of Linux).
+    let capabilities = match program.place.is_nowhere() {
         true => None,
         false => {
             file_capabilities(task, &program.place).inspect_err(|_| _ = file.release(linux::O_RDONLY))?
@@ -542,7 +538,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     units::leave_all(task);
     units::end_all(&process);
     if let Ok(mut attr) = program.place.inode.attr() {
-        if program.is_nowhere() {
+        if program.place.is_nowhere() {
             attr.mode &= !(linux::S_ISUID | linux::S_ISGID);
         }
         task.take_ids(&attr, capabilities);

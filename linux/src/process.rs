@@ -543,7 +543,7 @@ pub struct Process {
     pub undoes: AtomicBool,
     /// Has it asked to be told of a message (`mq_notify(2)`)?
     pub awaits_messages: AtomicBool,
-    /// Has it called exec?
+    /// How often it has called exec.
     pub execs: AtomicU32,
     /// How often its parent had when it became that one's child.
     parent_execs: AtomicU32,

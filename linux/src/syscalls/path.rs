@@ -258,16 +258,8 @@ fn open_place(
         return Err(Errno::ENOTDIR);
     }
     if !made {
-        let mut want = match flags & linux::O_ACCMODE {
-            linux::O_RDONLY => may::READ,
-            linux::O_WRONLY => may::WRITE,
-            _ => may::READ | may::WRITE,
-        };
-        if flags & linux::O_TRUNC != 0 {
-            want |= may::WRITE;
-        }
         let attr = place.inode.permissions()?;
-        walker.cred.check(&attr, want)?;
+        walker.cred.check(&attr, wanted(flags))?;
         if write || flags & linux::O_TRUNC != 0 {
             note_mode(attr.mode);
         }
